@@ -1,0 +1,28 @@
+// A device is a place for memory and work: the CPU, or one CUDA GPU.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace rose {
+
+enum class DeviceKind : std::uint8_t { kCpu, kCuda };
+
+struct Device {
+  DeviceKind kind = DeviceKind::kCpu;
+  int ordinal = 0;
+
+  bool is_cpu() const { return kind == DeviceKind::kCpu; }
+  std::string name() const;                       // "cpu", "cuda:0"
+  friend bool operator==(const Device&, const Device&) = default;
+};
+
+// Memory of a device, aligned to at least 256 bytes; throws StartError (exit code 4) naming the sizes when it does not fit.
+void* device_allocate(Device device, std::size_t bytes);
+void device_free(Device device, void* pointer) noexcept;
+
+// Bytes that can still be taken on the device.
+std::size_t device_memory_free(Device device);
+
+}  // namespace rose

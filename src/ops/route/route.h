@@ -1,0 +1,20 @@
+// logits = x . W^T + bias;  the k largest (ties: lowest index);  weights = softmax over those k.
+#pragma once
+
+#include "device/stream.h"
+#include "tensor/tensor.h"
+#include "weights/format.h"
+
+namespace rose::ops {
+
+struct Routing {
+  Tensor experts;                                 // [rows, k] i32, global expert ids, falling logit
+  Tensor weights;                                 // [rows, k] f32, sum 1
+};
+
+void route(const Stream& stream,
+           const Tensor& x,          // [rows, hidden] f32 or bf16
+           const Weight& router,     // bf16 [experts, hidden] with bias
+           Routing& routing);        // out
+
+}  // namespace rose::ops

@@ -1,0 +1,1 @@
+"""How the embedded models rose-tiny and rose-tiny-draft were made."""
