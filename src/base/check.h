@@ -10,8 +10,8 @@ namespace rose {
 }  // namespace rose
 
 // CHECK(rows > 0);  CHECK(rows <= rows_max, "{} rows do not fit {}", rows, rows_max);
-#define CHECK(condition, ...)                                                                              \
-  (static_cast<bool>(condition) ? void(0)                                                                  \
+#define CHECK(condition, ...)             \
+  (static_cast<bool>(condition) ? void(0) \
                                 : ::rose::check_failed(__FILE__, __LINE__, #condition, ::fmt::format("" __VA_ARGS__)))
 #ifdef NDEBUG
 #define DCHECK(condition, ...) \

@@ -1,5 +1,5 @@
-// Counter-based random numbers: the value depends on (seed, counter) alone, so that a sequence samples the same tokens in
-// whatever batch it runs, and a device kernel can compute the same value as the host.
+// Counter-based random numbers: the value depends on (seed, counter) alone, so that a sequence samples the same tokens
+// in whatever batch it runs, and a device kernel can compute the same value as the host.
 #pragma once
 
 #include <cstdint>

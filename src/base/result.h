@@ -23,8 +23,8 @@ struct RequestError {
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}                       // NOLINT: conversion is the point
-  Result(RequestError error) : value_(std::move(error)) {}            // NOLINT
+  Result(T value) : value_(std::move(value)) {}             // NOLINT: conversion is the point
+  Result(RequestError error) : value_(std::move(error)) {}  // NOLINT
 
   bool ok() const { return std::holds_alternative<T>(value_); }
   explicit operator bool() const { return ok(); }

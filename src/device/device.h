@@ -14,11 +14,12 @@ struct Device {
   int ordinal = 0;
 
   bool is_cpu() const { return kind == DeviceKind::kCpu; }
-  std::string name() const;                       // "cpu", "cuda:0"
+  std::string name() const;  // "cpu", "cuda:0"
   friend bool operator==(const Device&, const Device&) = default;
 };
 
-// Memory of a device, aligned to at least 256 bytes; throws StartError (exit code 4) naming the sizes when it does not fit.
+// Memory of a device, aligned to at least 256 bytes; throws StartError (exit code 4) naming the sizes when it does not
+// fit.
 void* device_allocate(Device device, std::size_t bytes);
 void device_free(Device device, void* pointer) noexcept;
 

@@ -10,26 +10,26 @@
 
 namespace rose {
 
-class ThreadPool;                                 // device/cpu/thread_pool.h
+class ThreadPool;  // device/cpu/thread_pool.h
 
 // A point in a stream's work. On the CPU it has always been reached.
 class Event {
  public:
-  void wait() const;                              // block the host until reached
+  void wait() const;  // block the host until reached
   bool reached() const;
 
-  std::shared_ptr<void> native;                   // cudaEvent_t holder; null on the CPU
+  std::shared_ptr<void> native;  // cudaEvent_t holder; null on the CPU
 };
 
 class Stream {
  public:
-  static Stream cpu(int threads);                 // threads >= 1: the caller plus threads - 1 pool threads
+  static Stream cpu(int threads);  // threads >= 1: the caller plus threads - 1 pool threads
 
   Device device() const { return device_; }
   void* native() const { return native_.get(); }  // cudaStream_t; null on the CPU
 
   Event record() const;
-  void wait(const Event& event) const;            // later work waits for the event
+  void wait(const Event& event) const;  // later work waits for the event
   void synchronize() const;
 
   // CPU only: body(begin, end) over parts of [0, count), each at least `grain` items where possible; returns when all

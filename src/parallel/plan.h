@@ -15,14 +15,14 @@ struct ParallelPlan {
   int ep = 1;
 
   int ranks() const { return dp * tp; }
-  std::string describe() const;                   // "dp1 tp2 ep2"
+  std::string describe() const;  // "dp1 tp2 ep2"
 };
 
 // How a tensor is split over the ranks.
 enum class Shard : std::uint8_t {
-  kCopy,       // whole on every rank
-  kRows,       // dim 0 cut over tp (output features, heads)
-  kColumns,    // dim 1 cut over tp (input features)
+  kCopy,           // whole on every rank
+  kRows,           // dim 0 cut over tp (output features, heads)
+  kColumns,        // dim 1 cut over tp (input features)
   kExpertRows,     // experts over ep; rows of each over tp / ep (gate_up)
   kExpertColumns,  // experts over ep; columns of each over tp / ep (down)
 };
@@ -36,7 +36,7 @@ struct ShardRange {
 // Part `rank` of `parts` of `count` items in units of `unit`: as even as whole units allow, earlier parts first.
 ShardRange shard_range(std::int64_t count, int parts, int rank, std::int64_t unit = 1);
 
-struct PlanShape {                                // what a plan must divide
+struct PlanShape {  // what a plan must divide
   int heads = 0;
   int kv_heads = 0;
   int experts = 0;

@@ -29,7 +29,7 @@ class Arena {
   Device device() const { return device_; }
   std::size_t bytes_used() const { return used_; }
   std::size_t bytes_total() const { return total_; }
-  std::string table() const;                      // name, bytes; largest first
+  std::string table() const;  // name, bytes; largest first
 
   static std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 

@@ -13,16 +13,20 @@ enum class DType : std::uint8_t { kF32, kBf16, kF8E4M3, kU8, kI32, kI64 };
 constexpr std::size_t dtype_bytes(DType dtype) {
   switch (dtype) {
     case DType::kF32:
-    case DType::kI32: return 4;
-    case DType::kBf16: return 2;
+    case DType::kI32:
+      return 4;
+    case DType::kBf16:
+      return 2;
     case DType::kF8E4M3:
-    case DType::kU8: return 1;
-    case DType::kI64: return 8;
+    case DType::kU8:
+      return 1;
+    case DType::kI64:
+      return 8;
   }
   return 0;
 }
 
-std::string_view dtype_name(DType dtype);         // "f32", "bf16", "f8_e4m3", "u8", "i32", "i64"
+std::string_view dtype_name(DType dtype);  // "f32", "bf16", "f8_e4m3", "u8", "i32", "i64"
 
 // bfloat16: the upper half of a float.
 struct Bf16 {
@@ -46,15 +50,33 @@ struct F8E4M3 {
 };
 
 float to_float(F8E4M3 value);
-F8E4M3 to_f8e4m3(float value);                    // nearest, ties to even; saturates at +-448; NaN stays NaN
+F8E4M3 to_f8e4m3(float value);  // nearest, ties to even; saturates at +-448; NaN stays NaN
 
 template <class T>
 constexpr DType dtype_of();
-template <> constexpr DType dtype_of<float>() { return DType::kF32; }
-template <> constexpr DType dtype_of<Bf16>() { return DType::kBf16; }
-template <> constexpr DType dtype_of<F8E4M3>() { return DType::kF8E4M3; }
-template <> constexpr DType dtype_of<std::uint8_t>() { return DType::kU8; }
-template <> constexpr DType dtype_of<std::int32_t>() { return DType::kI32; }
-template <> constexpr DType dtype_of<std::int64_t>() { return DType::kI64; }
+template <>
+constexpr DType dtype_of<float>() {
+  return DType::kF32;
+}
+template <>
+constexpr DType dtype_of<Bf16>() {
+  return DType::kBf16;
+}
+template <>
+constexpr DType dtype_of<F8E4M3>() {
+  return DType::kF8E4M3;
+}
+template <>
+constexpr DType dtype_of<std::uint8_t>() {
+  return DType::kU8;
+}
+template <>
+constexpr DType dtype_of<std::int32_t>() {
+  return DType::kI32;
+}
+template <>
+constexpr DType dtype_of<std::int64_t>() {
+  return DType::kI64;
+}
 
 }  // namespace rose

@@ -16,12 +16,12 @@ class Tensor {
  public:
   static constexpr int kRankMax = 4;
 
-  Tensor() = default;                             // empty: "nothing given"
+  Tensor() = default;  // empty: "nothing given"
   Tensor(void* pointer, DType dtype, Device device, std::initializer_list<std::int64_t> sizes);  // row-major
 
   bool empty() const { return pointer_ == nullptr; }
   int rank() const { return rank_; }
-  std::int64_t size(int dim) const {              // negative: from the end
+  std::int64_t size(int dim) const {  // negative: from the end
     const int d = dim < 0 ? dim + rank_ : dim;
     CHECK(d >= 0 && d < rank_, "dim {} of {}", dim, describe());
     return sizes_[static_cast<std::size_t>(d)];
@@ -55,7 +55,7 @@ class Tensor {
   Tensor rows(std::int64_t begin, std::int64_t end) const { return slice(0, begin, end); }
   Tensor reshape(std::initializer_list<std::int64_t> sizes) const;  // contiguous only; one size may be -1
 
-  std::string describe() const;                   // "bf16[8, 2880] on cpu"
+  std::string describe() const;  // "bf16[8, 2880] on cpu"
 
  private:
   void* pointer_ = nullptr;
