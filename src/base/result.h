@@ -55,11 +55,13 @@ class [[nodiscard]] Result {
 // Result<Ok> for operations that only succeed or fail.
 struct Ok {};
 
+// Process exit codes (0: done or drained, 1: failed while running).
+enum ExitCode : int { kExitUsage = 2, kExitDoesNotFit = 3, kExitBadFiles = 4, kExitPortTaken = 5 };
+
 // A start that cannot succeed: a bad file, plan or memory budget. `what()` says what was wrong and what would be right.
-// `exit_code` is the process exit code (docs: --help): 2 usage, 3 bad model or file, 4 not enough memory.
 class StartError : public std::runtime_error {
  public:
-  explicit StartError(const std::string& message, int exit_code = 3)
+  explicit StartError(const std::string& message, int exit_code = kExitBadFiles)
       : std::runtime_error(message), exit_code_(exit_code) {}
   int exit_code() const { return exit_code_; }
 

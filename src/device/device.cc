@@ -35,11 +35,11 @@ void* device_allocate(Device device, std::size_t bytes) {
   if (bytes > available) {
     throw StartError(fmt::format("not enough memory: {:.2f} GiB asked, {:.2f} GiB available",
                                  static_cast<double>(bytes) / (1 << 30), static_cast<double>(available) / (1 << 30)),
-                     4);
+        kExitDoesNotFit);
   }
   const std::size_t rounded = (bytes + 4095) / 4096 * 4096;
   void* pointer = std::aligned_alloc(4096, rounded == 0 ? 4096 : rounded);
-  if (pointer == nullptr) throw StartError(fmt::format("the system refused {} bytes of memory", bytes), 4);
+  if (pointer == nullptr) throw StartError(fmt::format("the system refused {} bytes of memory", bytes), kExitDoesNotFit);
   return pointer;
 }
 

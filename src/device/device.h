@@ -18,7 +18,7 @@ struct Device {
   friend bool operator==(const Device&, const Device&) = default;
 };
 
-// Memory of a device, aligned to at least 256 bytes; throws StartError (exit code 4) naming the sizes when it does not
+// Memory of a device, aligned to at least 256 bytes; throws StartError (kExitDoesNotFit) naming the sizes when it does not
 // fit.
 void* device_allocate(Device device, std::size_t bytes);
 void device_free(Device device, void* pointer) noexcept;

@@ -17,7 +17,7 @@ ShardRange shard_range(std::int64_t count, int parts, int rank, std::int64_t uni
 
 void check_plan(const ParallelPlan& plan, const PlanShape& shape) {
   const auto refuse = [&](const std::string& why) {
-    throw StartError(fmt::format("parallel plan {} does not fit: {}", plan.describe(), why), 2);
+    throw StartError(fmt::format("parallel plan {} does not fit: {}", plan.describe(), why), kExitUsage);
   };
   if (plan.dp < 1 || plan.tp < 1 || plan.ep < 1) refuse("dp, tp and ep must be 1 or more");
   if (plan.ranks() % plan.ep != 0) {

@@ -16,7 +16,7 @@ class Arena {
  public:
   static constexpr std::size_t kAlignment = 256;
 
-  // Takes `bytes` of the device at once. Throws StartError (exit code 4) when they are not there.
+  // Takes `bytes` of the device at once. Throws StartError (kExitDoesNotFit) when they are not there.
   Arena(Device device, std::size_t bytes, std::string name);
   ~Arena();
   Arena(const Arena&) = delete;
