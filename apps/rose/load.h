@@ -1,0 +1,56 @@
+// From a path to a running engine: what serve, chat, generate and bench share.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "chat/chat_format.h"
+#include "engine/router.h"
+#include "models/model.h"
+#include "tokenizer/tokenizer.h"
+#include "weights/source.h"
+
+namespace CLI {
+class App;
+}
+
+namespace rose {
+
+struct LoadOptions {
+  std::string checkpoint;  // folder or rose file; empty: the embedded model
+  int threads = 0;         // per rank; 0: cores / ranks
+  int tp = 1;
+  int ep = 0;           // 0: as tp
+  std::string experts;  // mxfp4, fp8, bf16; empty: as stored
+  int max_context = 0;  // 0: the model's, as far as the KV memory goes
+  double kv_memory_gib = 1;
+  int rows_max = 512;  // rows of one step
+  int sequences_max = 64;
+  int queue_max = 256;  // requests waiting
+  bool prefix_cache = true;
+};
+
+// The options above on a sub-command, with the checkpoint as positional.
+void add_load_options(CLI::App& command, LoadOptions& options);
+
+struct LoadedModel {
+  std::string name;  // last part of the path
+  ModelShape shape;
+  std::shared_ptr<const Tokenizer> tokenizer;
+  std::shared_ptr<const ChatFormat> chat_format;
+  std::unique_ptr<TokenEngine> engine;
+  std::size_t weight_bytes = 0;  // all ranks
+  double dense_bytes = 0;        // weights that every decode step reads: all but experts and embedding
+  double expert_bytes = 0;       // all experts of all layers
+  double load_s = 0;
+  std::string summary;  // a few lines for the terminal: model, layout, memory table
+};
+
+// Throws StartError. `progress` counts weight bytes.
+LoadedModel load(const LoadOptions& options, const Progress& progress);
+
+// A progress bar on stderr where that is a terminal; silent elsewhere.
+Progress terminal_progress(const std::string& what);
+
+}  // namespace rose

@@ -1,0 +1,98 @@
+// rose: one binary, a sub-command for each job. This file only wires: options, exit codes, error texts.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cctype>
+#include <cstdio>
+#include <exception>
+#include <string>
+
+#include "base/result.h"
+#include "bench.h"
+#include "chat.h"
+#include "convert.h"
+#include "generate.h"
+#include "serve.h"
+#include "suggest.h"
+
+namespace {
+
+// Every long option can also be set by the environment: --max-context is ROSE_MAX_CONTEXT. The flag wins.
+void name_environment(CLI::App& app) {
+  for (CLI::App* command : app.get_subcommands({})) {
+    for (CLI::Option* option : command->get_options()) {
+      if (option->get_lnames().empty() || option->get_lnames()[0] == "help") continue;
+      std::string name = "ROSE_" + option->get_lnames()[0];
+      std::transform(name.begin(), name.end(), name.begin(),
+                     [](unsigned char c) { return c == '-' ? '_' : static_cast<char>(std::toupper(c)); });
+      option->envname(name);
+    }
+  }
+}
+
+std::vector<std::string> known_words(const CLI::App& app) {
+  std::vector<std::string> words;
+  const auto parsed = app.get_subcommands();
+  if (parsed.empty()) {
+    for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+      words.push_back(command->get_name());
+    }
+    return words;
+  }
+  for (const CLI::Option* option : parsed[0]->get_options()) {
+    for (const std::string& name : option->get_lnames()) words.push_back("--" + name);
+  }
+  return words;
+}
+
+int usage_error(const CLI::App& app, const CLI::ParseError& error, int argc, char** argv) {
+  std::fprintf(stderr, "rose: %s\n", error.what());
+  const std::vector<std::string> known = known_words(app);
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = std::string(argv[i]).substr(0, std::string(argv[i]).find('='));
+    const bool option = word.rfind("--", 0) == 0;
+    if ((!option && i > 1) || std::find(known.begin(), known.end(), word) != known.end()) continue;
+    if (const std::string nearest = rose::nearest_word(word, known); !nearest.empty()) {
+      std::fprintf(stderr, "did you mean %s?\n", nearest.c_str());
+    }
+  }
+  const auto parsed = app.get_subcommands();
+  std::fprintf(stderr, "see: rose %s--help\n", parsed.empty() ? "" : (parsed[0]->get_name() + " ").c_str());
+  return rose::kExitUsage;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app{"rose serves OpenAI's open-weight gpt-oss models behind an OpenAI-compatible API."};
+  app.set_version_flag("--version", "rose " ROSE_VERSION);
+  app.require_subcommand(1);
+  app.footer(
+      "Every option of a sub-command can also be set by the environment: --max-context is ROSE_MAX_CONTEXT.\n"
+      "Exit codes: 0 done or drained, 1 failed while running, 2 usage, 3 does not fit, 4 bad model files, 5 port "
+      "taken.");
+  rose::register_serve(app);
+  rose::register_chat(app);
+  rose::register_generate(app);
+  rose::register_convert(app);
+  rose::register_bench(app);
+  for (CLI::App* command : app.get_subcommands({})) command->get_formatter()->column_width(34);
+  name_environment(app);
+  try {
+    app.parse(argc, argv);
+    return 0;
+  } catch (const CLI::CallForHelp& help) {
+    return app.exit(help);
+  } catch (const CLI::CallForVersion& version) {
+    return app.exit(version);
+  } catch (const CLI::RuntimeError& done) {  // a command's own exit code
+    return done.get_exit_code();
+  } catch (const CLI::ParseError& error) {
+    return usage_error(app, error, argc, argv);
+  } catch (const rose::StartError& error) {
+    std::fprintf(stderr, "rose: %s\n", error.what());
+    return error.exit_code();
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "rose: %s\n", error.what());
+    return 1;
+  }
+}
