@@ -1,5 +1,5 @@
-// Device memory of keys and values, addressed by page. Layers that see the same window share one KV set, and so one page
-// table per sequence.
+// Device memory of keys and values, addressed by page. Layers that see the same window share one KV set, and so one
+// page table per sequence.
 #pragma once
 
 #include <cstdint>
@@ -12,18 +12,19 @@ namespace rose {
 
 // One group of layers with the same visibility. window 0: every earlier position is visible.
 struct KvSetSpec {
-  int window = 0;                                 // visible positions, self included
-  std::vector<int> layers;                        // model layers, ascending
+  int window = 0;           // visible positions, self included
+  std::vector<int> layers;  // model layers, ascending
 };
 
 struct KvShape {
-  int page_size = 32;                             // positions a page
-  int kv_heads = 0;                               // of this rank
+  int page_size = 32;  // positions a page
+  int kv_heads = 0;    // of this rank
   int head_dim = 0;
   DType dtype = DType::kBf16;
 };
 
-// Keys and values of one layer: [pages, page_size, kv_heads, head_dim]. Slot s is page s / page_size, offset s % page_size.
+// Keys and values of one layer: [pages, page_size, kv_heads, head_dim]. Slot s is page s / page_size, offset s %
+// page_size.
 struct KvLayer {
   Tensor keys;
   Tensor values;

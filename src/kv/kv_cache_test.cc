@@ -1,0 +1,41 @@
+#include "kv/kv_cache.h"
+
+#include <gtest/gtest.h>
+
+#include "base/result.h"
+
+namespace rose {
+namespace {
+
+const std::vector<KvSetSpec> kSets = {{.window = 0, .layers = {1, 3}}, {.window = 128, .layers = {0, 2}}};
+const KvShape kShape{.page_size = 4, .kv_heads = 2, .head_dim = 8, .dtype = DType::kBf16};
+
+TEST(KvCache, TakesExactlyTheBytesItAnnounces) {
+  Arena arena(Device{}, KvCache::bytes(kSets, {5, 3}, kShape), "kv");
+  KvCache kv(kSets, {5, 3}, kShape, arena);
+  EXPECT_EQ(arena.bytes_used(), arena.bytes_total());
+}
+
+TEST(KvCache, EveryLayerHasThePagesOfItsSet) {
+  Arena arena(Device{}, KvCache::bytes(kSets, {5, 3}, kShape), "kv");
+  KvCache kv(kSets, {5, 3}, kShape, arena);
+  for (int layer = 0; layer < 4; ++layer) {
+    EXPECT_EQ(kv.set_of(layer), layer % 2 == 1 ? 0 : 1);
+    EXPECT_EQ(kv.layer(layer).keys.size(0), kv.pages(kv.set_of(layer)));
+    EXPECT_EQ(kv.layer(layer).values.describe(), kv.layer(layer).keys.describe());
+    EXPECT_NE(kv.layer(layer).keys.raw(), kv.layer(layer).values.raw());
+  }
+}
+
+TEST(KvCache, APageHoldsKeysAndValuesOfEveryLayerOfItsSet) {
+  EXPECT_EQ(KvCache::page_bytes(kSets[0], kShape), 2u * 2 * 4 * 2 * 8 * 2);
+}
+
+TEST(KvCache, SizesThatOverflowAreABadStart) {
+  KvShape shape = kShape;
+  shape.page_size = shape.kv_heads = shape.head_dim = 1 << 30;
+  EXPECT_THROW((void)KvCache::bytes(kSets, {1 << 30, 1}, shape), StartError);
+}
+
+}  // namespace
+}  // namespace rose
