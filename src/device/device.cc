@@ -7,13 +7,14 @@
 
 #include "base/check.h"
 #include "base/result.h"
+#include "device/backend.h"
 
 namespace rose {
 
 std::string Device::name() const { return is_cpu() ? "cpu" : fmt::format("cuda:{}", ordinal); }
 
 std::size_t device_memory_free(Device device) {
-  CHECK(device.is_cpu(), "no CUDA back end in this build");
+  if (!device.is_cpu()) return cuda::memory_free(device.ordinal);
   // MemAvailable counts what the page cache would give back; _SC_AVPHYS_PAGES does not.
   std::size_t available =
       static_cast<std::size_t>(sysconf(_SC_AVPHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
@@ -29,22 +30,23 @@ std::size_t device_memory_free(Device device) {
 }
 
 void* device_allocate(Device device, std::size_t bytes) {
-  CHECK(device.is_cpu(), "no CUDA back end in this build");
+  if (!device.is_cpu()) return cuda::allocate(device.ordinal, bytes);
   // Linux grants memory that is not there and kills the process when it is touched: refuse before.
   const std::size_t available = device_memory_free(device);
   if (bytes > available) {
     throw StartError(fmt::format("not enough memory: {:.2f} GiB asked, {:.2f} GiB available",
                                  static_cast<double>(bytes) / (1 << 30), static_cast<double>(available) / (1 << 30)),
-        kExitDoesNotFit);
+                     kExitDoesNotFit);
   }
   const std::size_t rounded = (bytes + 4095) / 4096 * 4096;
   void* pointer = std::aligned_alloc(4096, rounded == 0 ? 4096 : rounded);
-  if (pointer == nullptr) throw StartError(fmt::format("the system refused {} bytes of memory", bytes), kExitDoesNotFit);
+  if (pointer == nullptr)
+    throw StartError(fmt::format("the system refused {} bytes of memory", bytes), kExitDoesNotFit);
   return pointer;
 }
 
 void device_free(Device device, void* pointer) noexcept {
-  CHECK(device.is_cpu(), "no CUDA back end in this build");
+  if (!device.is_cpu()) return cuda::deallocate(device.ordinal, pointer);
   std::free(pointer);
 }
 

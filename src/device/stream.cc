@@ -4,24 +4,35 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "device/backend.h"
 #include "device/cpu/thread_pool.h"
+#include "device/graph.h"
 
 namespace rose {
 
-void Event::wait() const { CHECK(native == nullptr, "no CUDA back end in this build"); }
-bool Event::reached() const {
-  CHECK(native == nullptr, "no CUDA back end in this build");
-  return true;
+void Event::wait() const {
+  if (native != nullptr) cuda::synchronize_event(native.get());
 }
+bool Event::reached() const { return native == nullptr || cuda::reached(native.get()); }
 
 Stream::Stream(Device device, std::shared_ptr<void> native, std::shared_ptr<ThreadPool> pool)
     : device_(device), native_(std::move(native)), pool_(std::move(pool)) {}
 
 Stream Stream::cpu(int threads) { return Stream(Device{}, nullptr, std::make_shared<ThreadPool>(threads)); }
 
-Event Stream::record() const { return {}; }
-void Stream::wait(const Event& event) const { event.wait(); }
-void Stream::synchronize() const {}
+Stream Stream::cuda(int ordinal) {
+  return Stream(Device{DeviceKind::kCuda, ordinal}, cuda::create_stream(ordinal), nullptr);
+}
+
+Event Stream::record() const { return device_.is_cpu() ? Event{} : Event{cuda::record(native_.get())}; }
+
+void Stream::wait(const Event& event) const {
+  if (event.native != nullptr) cuda::wait(native_.get(), event.native.get());
+}
+
+void Stream::synchronize() const {
+  if (!device_.is_cpu()) cuda::synchronize(native_.get());
+}
 
 int Stream::threads() const { return pool_ ? pool_->threads() : 1; }
 
@@ -43,8 +54,22 @@ void Stream::parallel_for(std::size_t count, std::size_t grain,
 }
 
 void copy_async(const Stream& stream, void* destination, const void* source, std::size_t bytes) {
-  CHECK(stream.device().is_cpu(), "no CUDA back end in this build");
-  if (bytes != 0) std::memcpy(destination, source, bytes);
+  if (bytes == 0) return;
+  if (!stream.device().is_cpu()) return cuda::copy(stream.native(), destination, source, bytes);
+  std::memcpy(destination, source, bytes);
 }
+
+void Graph::begin(const Stream& stream) {
+  CHECK(!stream.device().is_cpu(), "graphs are for CUDA streams");
+  cuda::begin_capture(stream.native());
+}
+
+Graph Graph::end(const Stream& stream) {
+  Graph graph;
+  graph.native_ = cuda::end_capture(stream.native());
+  return graph;
+}
+
+void Graph::launch(const Stream& stream) const { cuda::launch_graph(native_.get(), stream.native()); }
 
 }  // namespace rose

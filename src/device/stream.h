@@ -25,6 +25,8 @@ class Stream {
  public:
   static Stream cpu(int threads);  // threads >= 1: the caller plus threads - 1 pool threads
 
+  static Stream cuda(int ordinal);  // its own, non-blocking
+
   Device device() const { return device_; }
   void* native() const { return native_.get(); }  // cudaStream_t; null on the CPU
 
