@@ -19,7 +19,7 @@
 namespace rose {
 
 struct ModelShape {
-  std::string name;                               // "gpt_oss"
+  std::string name;  // "gpt_oss"
   int layers = 0;
   int hidden = 0;
   int heads = 0;
@@ -28,11 +28,11 @@ struct ModelShape {
   int experts = 0;
   int experts_per_token = 0;
   int vocabulary = 0;
-  int positions_max = 0;                          // longest context
+  int positions_max = 0;  // longest context
 };
 
 struct ModelLimits {
-  int rows_max = 512;                             // rows of one step
+  int rows_max = 512;  // rows of one step
   int logit_rows_max = 256;
 };
 
@@ -40,12 +40,12 @@ struct ModelOptions {
   ParallelPlan plan;
   int rank = 0;
   WeightFormat expert_format = WeightFormat::kMxfp4;
-  DType activations = DType::kF32;                // CPU: f32; GPU: bf16
+  DType activations = DType::kF32;  // CPU: f32; GPU: bf16
 };
 
 struct ModelOutputs {
-  Tensor hidden;                                  // [m, hidden] normed rows before the unembedding
-  Tensor logits;                                  // [m, vocabulary] f32
+  Tensor hidden;  // [m, hidden] normed rows before the unembedding
+  Tensor logits;  // [m, vocabulary] f32
 };
 
 class Model {
@@ -54,19 +54,21 @@ class Model {
   virtual const ModelShape& shape() const = 0;
   virtual std::vector<KvSetSpec> kv_sets() const = 0;
   virtual int kv_heads_of_rank() const = 0;
-  virtual std::size_t weight_bytes() const = 0;   // of this rank
+  virtual std::size_t weight_bytes() const = 0;  // of this rank
 
   // Activations for up to limits.rows_max rows; called once, before the first forward.
   virtual std::size_t scratch_bytes(const ModelLimits& limits) const = 0;
   virtual void take_scratch(const ModelLimits& limits, Arena& arena) = 0;
 
-  // Appends the batch's rows to kv and writes logits of batch.logit_rows. No allocation. Collective over the communicator.
+  // Appends the batch's rows to kv and writes logits of batch.logit_rows. No allocation. Collective over the
+  // communicator.
   virtual void forward(const Batch& batch, KvCache& kv, const Stream& stream, Communicator& communicator,
                        const ModelOutputs& out) = 0;
 };
 
 // The list of models is in models.cc. Picks by config.json's model_type; weights go into `arena`-s that the model owns.
-// progress counts this rank's weight bytes. Throws StartError for an unknown model, or a config or plan that does not fit.
+// progress counts this rank's weight bytes. Throws StartError for an unknown model, or a config or plan that does not
+// fit.
 std::unique_ptr<Model> load_model(WeightSource& source, const ModelOptions& options, const Stream& stream,
                                   const Progress& progress);
 

@@ -1,0 +1,177 @@
+#include "models/gpt_oss/gpt_oss.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "ops/attention/attention.h"
+#include "ops/embed/embed.h"
+#include "ops/experts/experts.h"
+#include "ops/gather_rows/gather_rows.h"
+#include "ops/linear/linear.h"
+#include "ops/reduce_add_rms_norm/reduce_add_rms_norm.h"
+#include "ops/route/route.h"
+
+namespace rose {
+namespace {
+
+// Plans that the weights allow, but the forward pass below does not.
+void check_layout(const GptOssConfig& config, const ParallelPlan& plan) {
+  check_plan(plan, {.heads = config.heads, .kv_heads = config.kv_heads, .experts = config.experts});
+  if (plan.dp != 1) {
+    throw StartError(
+        fmt::format("plan {}: one gpt_oss model runs with dp 1; dp > 1 is several replicas of it", plan.describe()));
+  }
+  const int rank_columns = config.heads / plan.tp * config.head_dim;
+  if (plan.tp > 1 && rank_columns % kMxfp4Group != 0) {
+    throw StartError(fmt::format("plan {}: {} heads of {} are {} columns a rank, not a multiple of {}", plan.describe(),
+                                 config.heads / plan.tp, config.head_dim, rank_columns, kMxfp4Group));
+  }
+}
+
+}  // namespace
+
+ModelShape gpt_oss_shape(const GptOssConfig& config) {
+  return {.name = "gpt_oss",
+          .layers = config.layers,
+          .hidden = config.hidden,
+          .heads = config.heads,
+          .kv_heads = config.kv_heads,
+          .head_dim = config.head_dim,
+          .experts = config.experts,
+          .experts_per_token = config.experts_per_token,
+          .vocabulary = config.vocabulary,
+          .positions_max = config.positions_max};
+}
+
+std::vector<KvSetSpec> gpt_oss_kv_sets(const GptOssConfig& config) {
+  std::vector<KvSetSpec> sets;
+  for (int layer = 0; layer < config.layers; ++layer) {
+    const int window = config.windows[static_cast<std::size_t>(layer)];
+    auto set = std::find_if(sets.begin(), sets.end(), [&](const KvSetSpec& s) { return s.window == window; });
+    if (set == sets.end()) set = sets.insert(sets.end(), KvSetSpec{.window = window, .layers = {}});
+    set->layers.push_back(layer);
+  }
+  return sets;
+}
+
+GptOss::GptOss(WeightSource& source, const ModelOptions& options, const Stream& stream, const Progress& progress)
+    : config_(read_gpt_oss_config(source.config())),
+      shape_(gpt_oss_shape(config_)),
+      kv_sets_(gpt_oss_kv_sets(config_)),
+      activation_dtype_(options.activations),
+      ranks_(options.plan.ranks()),
+      rope_(config_.rope) {
+  CHECK(activation_dtype_ == DType::kF32 || activation_dtype_ == DType::kBf16, "activations in {}",
+        dtype_name(activation_dtype_));
+  check_layout(config_, options.plan);
+  CHECK(options.rank >= 0 && options.rank < ranks_, "rank {} of {}", options.rank, ranks_);
+  heads_ = config_.heads / options.plan.tp;
+  kv_heads_ = config_.kv_heads / options.plan.tp;
+
+  std::size_t bytes = Arena::aligned(rope_.frequencies.size() * sizeof(float));
+  visit_weights(config_, weights_, [&](const WeightSpec& spec, Weight&) {
+    bytes += slice_bytes(spec, slice_of(spec, options.plan, options.rank), options.expert_format);
+  });
+  arena_ = std::make_unique<Arena>(stream.device(), bytes, fmt::format("weights of rank {}", options.rank));
+  rope_.table = arena_->tensor("rope", DType::kF32, {static_cast<std::int64_t>(rope_.frequencies.size())});
+  copy_async(stream, rope_.table.raw(), rope_.frequencies.data(), rope_.table.bytes());
+  load(source, options, progress);
+  stream.synchronize();  // the copy above reads memory of this object
+}
+
+void GptOss::load(WeightSource& source, const ModelOptions& options, const Progress& progress) {
+  const std::uint64_t total = arena_->bytes_total();
+  std::int64_t first_expert = 0;  // the same in every layer
+  visit_weights(config_, weights_, [&](const WeightSpec& spec, Weight& slot) {
+    slot = source.load(spec, options.plan, options.rank, options.expert_format, *arena_);
+    if (spec.kind == WeightKind::kExperts) first_expert = slice_of(spec, options.plan, options.rank).experts.begin;
+    if (progress) progress(arena_->bytes_used(), total);
+  });
+  CHECK(arena_->bytes_used() == total, "{} of {} bytes of weights used", arena_->bytes_used(), total);
+
+  int index = 0;
+  for (GptOssLayer& layer : weights_.layers) {
+    layer.index = index++;
+    layer.experts.first_expert = first_expert;
+    const int window = config_.windows[static_cast<std::size_t>(layer.index)];
+    while (kv_sets_[static_cast<std::size_t>(layer.kv_set)].window != window) ++layer.kv_set;
+  }
+  intermediate_ = weights_.layers.front().experts.down.in;
+}
+
+void GptOss::visit_activations(std::int64_t rows, Activations& a, const VisitActivation& visit) const {
+  const std::int64_t attended = std::int64_t{heads_} * config_.head_dim;
+  const std::int64_t kv = std::int64_t{kv_heads_} * config_.head_dim;
+  const std::int64_t k = config_.experts_per_token;
+  visit("residual", a.residual, activation_dtype_, {rows, config_.hidden});
+  visit("x", a.x, activation_dtype_, {rows, config_.hidden});
+  visit("qkv", a.qkv, activation_dtype_, {rows, attended + 2 * kv});
+  visit("q", a.q, activation_dtype_, {rows, heads_, config_.head_dim});
+  visit("attended", a.attended, activation_dtype_, {rows, attended});
+  visit("y", a.y, activation_dtype_, {rows, config_.hidden});
+  visit("routing.experts", a.routing.experts, DType::kI32, {rows, k});
+  visit("routing.weights", a.routing.weights, DType::kF32, {rows, k});
+  visit("experts scratch", a.experts_scratch, DType::kF32,
+        {ops::experts_scratch_elements(rows, k, intermediate_, config_.hidden)});
+}
+
+std::size_t GptOss::scratch_bytes(const ModelLimits& limits) const {
+  std::size_t bytes = 0;
+  Activations unused;
+  visit_activations(limits.rows_max, unused,
+                    [&](std::string_view, Tensor&, DType dtype, std::initializer_list<std::int64_t> sizes) {
+                      std::size_t elements = 1;
+                      for (const std::int64_t size : sizes) elements *= static_cast<std::size_t>(size);
+                      bytes += Arena::aligned(elements * dtype_bytes(dtype));
+                    });
+  return bytes;
+}
+
+void GptOss::take_scratch(const ModelLimits& limits, Arena& arena) {
+  CHECK(rows_max_ == 0, "scratch taken twice");
+  rows_max_ = limits.rows_max;
+  visit_activations(rows_max_, activations_,
+                    [&](std::string_view name, Tensor& slot, DType dtype, std::initializer_list<std::int64_t> sizes) {
+                      slot = arena.tensor(name, dtype, sizes);
+                    });
+}
+
+GptOss::Activations GptOss::activations_of(std::int64_t rows) const {
+  CHECK(rows > 0 && rows <= rows_max_, "a step of {} rows, scratch for {}", rows, rows_max_);
+  Activations a = activations_;
+  for (Tensor* tensor : {&a.residual, &a.x, &a.qkv, &a.q, &a.attended, &a.y, &a.routing.experts, &a.routing.weights}) {
+    *tensor = tensor->rows(0, rows);
+  }
+  return a;
+}
+
+void GptOss::forward(const Batch& batch, KvCache& kv, const Stream& s, Communicator& communicator,
+                     const ModelOutputs& out) {
+  CHECK(communicator.size() == ranks_, "{} ranks in the plan, {} in the communicator", ranks_, communicator.size());
+  auto [residual, x, qkv, q, attended, y, routing, experts_scratch] = activations_of(batch.rows);
+  const float epsilon = config_.epsilon;
+
+  ops::embed(s, batch.tokens, weights_.embedding.payload, residual);
+  Tensor delta;  // empty: nothing to add before the first layer
+  for (const GptOssLayer& layer : weights_.layers) {
+    const auto set = static_cast<std::size_t>(layer.kv_set);
+    KvLayer& cache = kv.layer(layer.index);
+    ops::reduce_add_rms_norm(s, communicator, delta, residual, layer.attention_norm.payload, epsilon, x);
+    ops::linear(s, x, layer.qkv, qkv);
+    ops::rope_append(s, qkv, batch.positions, batch.slots[set], rope_, cache, q);
+    ops::attention(s, q, cache, batch.plans[set], layer.sinks.payload, config_.attention_scale(), attended);
+    ops::linear(s, attended, layer.output, y);
+    ops::reduce_add_rms_norm(s, communicator, y, residual, layer.mlp_norm.payload, epsilon, x);
+    ops::route(s, x, layer.router, routing);
+    ops::experts(s, x, routing, layer.experts, config_.swiglu_limit, experts_scratch, y);
+    delta = y;
+  }
+  ops::reduce_add_rms_norm(s, communicator, delta, residual, weights_.final_norm.payload, epsilon, x);
+  if (batch.logit_rows.empty()) return;  // a chunk in the middle of a prompt
+  ops::gather_rows(s, x, batch.logit_rows, out.hidden);
+  ops::linear(s, out.hidden, weights_.unembedding, out.logits);
+}
+
+}  // namespace rose

@@ -1,0 +1,75 @@
+// gpt-oss: pre-norm transformer, grouped-query attention with sinks and alternating windows, mixture of experts
+// (spec: model.md 4).
+//
+// Tensor parallelism: each rank holds its heads of q, k, v and of the sinks, its columns of the output matrix, and its
+// experts (or its part of their intermediate width). Both partial sums meet in the all-reduce of the norm that follows.
+// Embedding, norms, router and unembedding are whole on every rank, so every rank ends with the same logits.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "models/gpt_oss/config.h"
+#include "models/gpt_oss/weights.h"
+#include "models/model.h"
+#include "ops/rope_append/rope_append.h"
+
+namespace rose {
+
+ModelShape gpt_oss_shape(const GptOssConfig& config);
+std::vector<KvSetSpec> gpt_oss_kv_sets(const GptOssConfig& config);
+
+class GptOss final : public Model {
+ public:
+  // Loads this rank's weights. Throws StartError when config, plan or weights do not fit.
+  GptOss(WeightSource& source, const ModelOptions& options, const Stream& stream, const Progress& progress);
+
+  const ModelShape& shape() const override { return shape_; }
+  std::vector<KvSetSpec> kv_sets() const override { return kv_sets_; }
+  int kv_heads_of_rank() const override { return kv_heads_; }
+  std::size_t weight_bytes() const override { return arena_->bytes_total(); }
+
+  std::size_t scratch_bytes(const ModelLimits& limits) const override;
+  void take_scratch(const ModelLimits& limits, Arena& arena) override;
+  void forward(const Batch& batch, KvCache& kv, const Stream& stream, Communicator& communicator,
+               const ModelOutputs& out) override;
+
+ private:
+  struct Activations {
+    Tensor residual;         // [rows, hidden]
+    Tensor x;                // [rows, hidden] normed
+    Tensor qkv;              // [rows, (heads + 2 kv_heads) * head_dim] of this rank
+    Tensor q;                // [rows, heads, head_dim] rotated
+    Tensor attended;         // [rows, heads * head_dim]
+    Tensor y;                // [rows, hidden] this rank's part of a sum
+    ops::Routing routing;    // [rows, experts_per_token]
+    Tensor experts_scratch;  // f32
+  };
+  using VisitActivation =
+      std::function<void(std::string_view name, Tensor& slot, DType dtype, std::initializer_list<std::int64_t> sizes)>;
+
+  void load(WeightSource& source, const ModelOptions& options, const Progress& progress);
+  void visit_activations(std::int64_t rows, Activations& activations, const VisitActivation& visit) const;
+  Activations activations_of(std::int64_t rows) const;
+
+  GptOssConfig config_;
+  ModelShape shape_;
+  std::vector<KvSetSpec> kv_sets_;
+  DType activation_dtype_;
+  int ranks_ = 1;
+  int heads_ = 0;                  // of this rank
+  int kv_heads_ = 0;               // of this rank
+  std::int64_t intermediate_ = 0;  // of this rank
+  std::unique_ptr<Arena> arena_;   // weights and the RoPE table
+  GptOssWeights weights_;
+  ops::Rope rope_;
+  std::int64_t rows_max_ = 0;
+  Activations activations_;  // of rows_max_ rows
+};
+
+}  // namespace rose
