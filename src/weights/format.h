@@ -2,6 +2,7 @@
 // leading [experts] for expert weights), groups along `in`.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -25,8 +26,8 @@ enum class WeightFormat : std::uint8_t {
 std::string_view weight_format_name(WeightFormat format);
 std::optional<WeightFormat> weight_format_from_name(std::string_view name);
 
-inline constexpr std::int64_t kMxfp4Group = 32;   // weights along `in` sharing one e8m0 scale
-inline constexpr std::int64_t kFp8Tile = 128;     // FP8 scale tile: 128 rows x 128 columns
+inline constexpr std::int64_t kMxfp4Group = 32;  // weights along `in` sharing one e8m0 scale
+inline constexpr std::int64_t kFp8Tile = 128;    // FP8 scale tile: 128 rows x 128 columns
 
 // y = x . W^T + bias, per expert where experts > 0.
 //
@@ -38,7 +39,7 @@ inline constexpr std::int64_t kFp8Tile = 128;     // FP8 scale tile: 128 rows x 
 //   bias    bf16 [experts,] out                       or empty
 struct Weight {
   WeightFormat format = WeightFormat::kBf16;
-  std::int64_t experts = 0;                       // 0: an ordinary matrix
+  std::int64_t experts = 0;  // 0: an ordinary matrix
   std::int64_t out = 0;
   std::int64_t in = 0;
   Tensor payload;
@@ -46,11 +47,19 @@ struct Weight {
   Tensor bias;
 
   bool empty() const { return payload.empty(); }
-  std::size_t bytes() const;                      // payload + scales + bias
+  std::size_t bytes() const;  // payload + scales + bias
 };
 
-// Row `row` of expert `expert` (0 for an ordinary matrix) as floats: the slow, exact decode that every fast path is tested
-// against. out has weight.in elements.
+// Bytes of payload and scales of a whole weight (experts 0: one matrix). Sizes come from files: overflow is a
+// StartError.
+struct WeightSizes {
+  std::uint64_t payload = 0;
+  std::uint64_t scales = 0;
+};
+WeightSizes weight_sizes(WeightFormat format, std::int64_t experts, std::int64_t out, std::int64_t in);
+
+// Row `row` of expert `expert` (0 for an ordinary matrix) as floats: the slow, exact decode that every fast path is
+// tested against. out has weight.in elements. CPU tensors only.
 void decode_row(const Weight& weight, std::int64_t expert, std::int64_t row, float* out);
 
 }  // namespace rose

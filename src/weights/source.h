@@ -27,9 +27,10 @@ class WeightSource {
   virtual std::string describe() const = 0;                  // "checkpoint models/rose-tiny (mxfp4 experts)"
   virtual WeightFormat expert_format() const = 0;            // as stored
 
-  // The part of `spec` that `rank` holds, in arena memory, its experts in `format`. Experts stored as mxfp4 load as mxfp4,
-  // fp8 (exact, or StartError naming the tile that is not) or bf16; stored as bf16 they load as bf16, or quantized to
-  // fp8 or mxfp4 by rounding to nearest. Throws StartError naming file, tensor, what was found and what was expected.
+  // The part of `spec` that `rank` holds, in arena memory, its experts in `format`. Experts stored as mxfp4 load as
+  // mxfp4, fp8 (exact, or StartError naming the tile that is not) or bf16; stored as bf16 they load as bf16, or
+  // quantized to fp8 or mxfp4 by rounding to nearest. Throws StartError naming file, tensor, what was found and what
+  // was expected.
   virtual Weight load(const WeightSpec& spec, const ParallelPlan& plan, int rank, WeightFormat format,
                       Arena& arena) = 0;
 };

@@ -18,22 +18,22 @@ enum class WeightKind : std::uint8_t {
   kExperts,  // [experts, out, in], mxfp4 as published; the only kind that takes every format
 };
 
-// A run of `out` rows that the published checkpoint keeps as its own tensor. Each part is cut over tp by itself, so that
-// every rank holds its own heads of q, of k and of v.
+// A run of `out` rows that the published checkpoint keeps as its own tensor. Each part is cut over tp by itself, so
+// that every rank holds its own heads of q, of k and of v.
 struct SourcePart {
-  std::string tensor;                             // "model.layers.3.self_attn.q_proj": ".weight", ".bias" are appended
+  std::string tensor;  // "model.layers.3.self_attn.q_proj": ".weight", ".bias" are appended
   std::int64_t rows = 0;
 };
 
 struct WeightSpec {
-  std::string name;                               // "layers.3.attention.qkv"
+  std::string name;  // "layers.3.attention.qkv"
   WeightKind kind = WeightKind::kMatrix;
   std::int64_t experts = 0;
   std::int64_t out = 0;
-  std::int64_t in = 0;                            // 1 for vectors
+  std::int64_t in = 0;  // 1 for vectors
   bool bias = false;
   Shard shard = Shard::kCopy;
-  std::vector<SourcePart> parts;                  // rows sum to out
+  std::vector<SourcePart> parts;  // rows sum to out
 };
 
 using SpecVisitor = std::function<void(const WeightSpec&)>;
@@ -41,11 +41,13 @@ using SpecVisitor = std::function<void(const WeightSpec&)>;
 // Shape of the part of `spec` that `rank` holds: experts, out, in of its Weight.
 //   kRows     every part's rows cut evenly over tp
 //   kColumns  `in` cut over tp in units of 32; the bias lives on tp rank 0, other ranks hold none
-//   kExpertRows, kExpertColumns  experts cut evenly over ep; where ep < tp, the tp / ep ranks that share experts also cut the intermediate
-//             width in units of 32: rows of gate_up (units of 64: gate and up interleave), columns of down (bias on the first)
+//   kExpertRows, kExpertColumns  experts cut evenly over ep; where ep < tp, the tp / ep ranks that share experts also
+//   cut the intermediate
+//             width in units of 32: rows of gate_up (units of 64: gate and up interleave), columns of down (bias on the
+//             first)
 struct WeightSlice {
   ShardRange experts;
-  std::vector<ShardRange> rows;                   // one a part, within the part
+  std::vector<ShardRange> rows;  // one a part, within the part
   ShardRange columns;
   bool holds_bias = false;
 
