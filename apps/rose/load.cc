@@ -1,0 +1,178 @@
+#include "load.h"
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <random>
+#include <thread>
+
+#include "base/log.h"
+#include "default_model.h"
+#include "engine/engine.h"
+
+namespace rose {
+namespace {
+
+WeightFormat expert_format(const LoadOptions& options, const WeightSource& source) {
+  if (options.experts.empty()) return source.expert_format();
+  return *weight_format_from_name(options.experts);  // the option's check allows known names only
+}
+
+int threads_of_rank(const LoadOptions& options) {
+  if (options.threads > 0) return options.threads;
+  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  return std::max(1, cores / options.tp);
+}
+
+// eos_token_id of generation_config.json: one id or a list.
+std::vector<TokenId> generation_stop_tokens(const json::Value& generation_config) {
+  std::vector<TokenId> ids;
+  const auto add = [&](const json::Value& id) {
+    if (!id.is_int64()) throw StartError("generation_config.json: eos_token_id must be an id or a list of ids");
+    ids.push_back(static_cast<TokenId>(id.as_int64()));
+  };
+  if (!generation_config.is_object()) return ids;
+  const json::Value* eos = generation_config.as_object().if_contains("eos_token_id");
+  if (eos == nullptr || eos->is_null()) return ids;
+  if (eos->is_array()) {
+    for (const json::Value& id : eos->as_array()) add(id);
+  } else {
+    add(*eos);
+  }
+  return ids;
+}
+
+std::vector<std::unique_ptr<Model>> load_ranks(WeightSource& source, const LoadOptions& options, WeightFormat format,
+                                               const std::vector<Stream>& streams, const Progress& progress) {
+  std::vector<std::unique_ptr<Model>> ranks;
+  for (int rank = 0; rank < options.tp; ++rank) {
+    const ModelOptions model_options{
+        .plan = {.dp = 1, .tp = options.tp, .ep = options.ep == 0 ? options.tp : options.ep},
+        .rank = rank,
+        .expert_format = format,
+        .activations = DType::kF32};
+    ranks.push_back(load_model(
+        source, model_options, streams[static_cast<std::size_t>(rank)], [&](std::uint64_t done, std::uint64_t total) {
+          if (progress) {
+            progress(static_cast<std::uint64_t>(rank) * total + done, total * static_cast<std::uint64_t>(options.tp));
+          }
+        }));
+  }
+  return ranks;
+}
+
+EngineOptions engine_options(const LoadOptions& options, int threads) {
+  EngineOptions engine;
+  engine.context_max = options.max_context;
+  engine.sequences_max = options.sequences_max;
+  engine.rows_max = options.rows_max;
+  engine.requests_waiting_max = options.queue_max;
+  engine.kv_bytes = static_cast<std::size_t>(options.kv_memory_gib * (1 << 30));
+  engine.prefix_cache = options.prefix_cache;
+  engine.threads = threads;
+  std::random_device device;
+  engine.random_seed = (static_cast<std::uint64_t>(device()) << 32) | device();
+  return engine;
+}
+
+void count_step_bytes(const WeightSource& source, WeightFormat format, LoadedModel& model) {
+  visit_model_specs(source, [&](const WeightSpec& spec) {
+    const auto bytes = static_cast<double>(slice_bytes(spec, slice_of(spec, {}, 0), format));
+    if (spec.kind == WeightKind::kExperts) {
+      model.expert_bytes += bytes;
+    } else if (spec.name != "embedding") {
+      model.dense_bytes += bytes;
+    }
+  });
+}
+
+}  // namespace
+
+void add_load_options(CLI::App& command, LoadOptions& options) {
+  command.add_option("checkpoint", options.checkpoint,
+                     "a checkpoint folder in the published layout, or a file made by rose convert\n"
+                     "(default: the embedded model rose-tiny)");
+  command.add_option("--threads", options.threads, "CPU threads of a rank; 0: cores / ranks")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  command.add_option("--tensor-parallel-size,--tp", options.tp, "ranks that share each layer")
+      ->check(CLI::Range(1, 8))
+      ->capture_default_str();
+  command.add_option("--expert-parallel-size,--ep", options.ep, "ranks that divide the experts; 0: as --tp")
+      ->check(CLI::Range(0, 8))
+      ->capture_default_str();
+  command.add_option("--experts", options.experts, "format of the experts in memory; default: as stored")
+      ->check(CLI::IsMember({"mxfp4", "fp8", "bf16"}));
+  command
+      .add_option("--max-model-len,--max-context", options.max_context,
+                  "longest prompt + answer in tokens; 0: the model's, as far as the KV memory goes")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command.add_option("--kv-memory", options.kv_memory_gib, "GiB for keys and values, each rank")
+      ->check(CLI::Range(0.001, 4096.0))
+      ->capture_default_str();
+  command.add_option("--max-num-batched-tokens", options.rows_max, "rows of one step")
+      ->check(CLI::Range(1, 65536))
+      ->capture_default_str();
+  command.add_option("--max-num-seqs", options.sequences_max, "sequences running at once")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  command.add_option("--max-num-queued-reqs", options.queue_max, "requests waiting; more are refused with 429")
+      ->check(CLI::Range(0, 1 << 20))
+      ->capture_default_str();
+  command
+      .add_flag("--prefix-cache,!--no-prefix-cache", options.prefix_cache, "reuse the KV of equal prompt beginnings")
+      ->capture_default_str();
+}
+
+LoadedModel load(const LoadOptions& options, const Progress& progress) {
+  const Time begin = Clock::now();
+  const std::string path = options.checkpoint.empty() ? default_model_path() : options.checkpoint;
+  const std::unique_ptr<WeightSource> source = open_weights(path);
+  const WeightFormat format = expert_format(options, *source);
+  const int threads = threads_of_rank(options);
+
+  LoadedModel model;
+  model.name = std::filesystem::path(path).lexically_normal().filename().string();
+  if (model.name.empty()) model.name = std::filesystem::path(path).lexically_normal().parent_path().filename().string();
+  model.shape = model_shape(*source);
+  model.tokenizer = tokenizer_from_json(source->tokenizer_json());
+  if (model.tokenizer->vocabulary() > model.shape.vocabulary) {
+    throw StartError(fmt::format("{}: tokenizer.json has ids up to {}, the model only {} of them", path,
+                                 model.tokenizer->vocabulary() - 1, model.shape.vocabulary));
+  }
+  model.chat_format =
+      make_chat_format(source->chat_format(), model.tokenizer, generation_stop_tokens(source->generation_config()));
+  count_step_bytes(*source, format, model);
+
+  std::vector<Stream> streams;
+  for (int rank = 0; rank < options.tp; ++rank) streams.push_back(Stream::cpu(threads));
+  std::vector<std::unique_ptr<Model>> ranks = load_ranks(*source, options, format, streams, progress);
+  for (const auto& rank : ranks) model.weight_bytes += rank->weight_bytes();
+  model.engine = make_engine(std::move(ranks), make_loopback_communicators(options.tp),
+                             engine_options(options, threads), std::move(streams));
+  model.load_s = seconds_between(begin, Clock::now());
+  model.summary = fmt::format(
+      "rose {}, CPU, {} rank{} x {} thread{}\n{}\n{} layers, {} experts, {:.1f} MiB of weights in memory ({} experts), "
+      "context {} tokens; loaded in {:.2f} s\n",
+      ROSE_VERSION, options.tp, options.tp == 1 ? "" : "s", threads, threads == 1 ? "" : "s", source->describe(),
+      model.shape.layers, model.shape.experts, static_cast<double>(model.weight_bytes) / (1 << 20),
+      weight_format_name(format), model.engine->limits().context_max, model.load_s);
+  return model;
+}
+
+Progress terminal_progress(const std::string& what) {
+  if (isatty(STDERR_FILENO) == 0) return {};
+  return [what, shown = -1](std::uint64_t done, std::uint64_t total) mutable {
+    const int percent = total == 0 ? 100 : static_cast<int>(done * 100 / total);
+    if (percent == shown) return;
+    shown = percent;
+    const std::string bar(static_cast<std::size_t>(percent / 4), '#');
+    std::fprintf(stderr, "\r%s [%-25s] %3d %%%s", what.c_str(), bar.c_str(), percent, percent == 100 ? "\r\033[K" : "");
+  };
+}
+
+}  // namespace rose

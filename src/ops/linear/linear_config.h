@@ -1,0 +1,50 @@
+// Which tile a linear runs with: a pure function of the shape, so that it can be tested without a GPU.
+#pragma once
+
+#include <cstdint>
+
+namespace rose::ops {
+
+struct LinearShape {
+  std::int64_t rows = 0;
+  std::int64_t out = 0;
+  std::int64_t in = 0;
+};
+
+// Output tile of one thread block: `m` rows by `n` output features. m = 0: the small-batch kernel.
+struct LinearTile {
+  int m = 0;
+  int n = 0;
+};
+
+inline constexpr int kSmallBatchRowsMax = 64;
+
+// Share of the scheduled tile area that is useful output, with `multiprocessors` tiles running at once.
+constexpr double tile_efficiency(const LinearShape& shape, const LinearTile& tile, int multiprocessors) {
+  const std::int64_t tiles = ((shape.rows + tile.m - 1) / tile.m) * ((shape.out + tile.n - 1) / tile.n);
+  const std::int64_t waves = (tiles + multiprocessors - 1) / multiprocessors;
+  return static_cast<double>(shape.rows * shape.out) / static_cast<double>(waves * multiprocessors * tile.m * tile.n);
+}
+
+// Wider tiles read each operand fewer times; below this share of the best efficiency that no longer pays.
+constexpr LinearTile choose_linear_tile(const LinearShape& shape, int multiprocessors) {
+  if (shape.rows <= kSmallBatchRowsMax) return {};
+  constexpr LinearTile kTiles[] = {{128, 256}, {128, 192}, {128, 128}};
+  constexpr double kReuse[] = {1.0, 0.96, 0.88};  // relative speed of the main loop, widest first
+  LinearTile best = kTiles[0];
+  double best_score = 0;
+  for (int i = 0; i < 3; ++i) {
+    const double score = tile_efficiency(shape, kTiles[i], multiprocessors) * kReuse[i];
+    if (score > best_score) {
+      best_score = score;
+      best = kTiles[i];
+    }
+  }
+  return best;
+}
+
+static_assert(choose_linear_tile({.rows = 1, .out = 5120, .in = 2880}, 132).m == 0);
+static_assert(choose_linear_tile({.rows = 8192, .out = 2880, .in = 4096}, 132).n == 192);  // 2880 = 15 x 192
+static_assert(choose_linear_tile({.rows = 8192, .out = 5120, .in = 2880}, 132).n == 256);
+
+}  // namespace rose::ops
