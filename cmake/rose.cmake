@@ -53,7 +53,7 @@ function(rose_library name)
     file(GLOB_RECURSE kernels CONFIGURE_DEPENDS *.cu)
     list(FILTER sources EXCLUDE REGEX "/no_cuda/")
   else()
-    list(FILTER sources EXCLUDE REGEX "/cuda/")
+    list(FILTER sources EXCLUDE REGEX "/cuda/|_cuda\\.cc$")
   endif()
 
   set(deps ${ARG_DEPS})

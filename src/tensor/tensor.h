@@ -55,6 +55,14 @@ class Tensor {
   Tensor rows(std::int64_t begin, std::int64_t end) const { return slice(0, begin, end); }
   Tensor reshape(std::initializer_list<std::int64_t> sizes) const;  // contiguous only; one size may be -1
 
+  // The same shape over other memory.
+  Tensor on(void* pointer, Device device) const {
+    Tensor view = *this;
+    view.pointer_ = pointer;
+    view.device_ = device;
+    return view;
+  }
+
   std::string describe() const;  // "bf16[8, 2880] on cpu"
 
  private:

@@ -1,8 +1,15 @@
-#include "device/cuda/launch.h"
+#include "device/cuda/launch.cuh"
 
 #include <vector>
 
+#include "device/cuda/check.h"
+#include "device/cuda/gpu.h"
+
 namespace rose::cuda {
+
+void check_status(cudaError_t status, const char* what) {
+  CHECK(status == cudaSuccess, "{}: {}: {}", what, cudaGetErrorName(status), cudaGetErrorString(status));
+}
 
 int multiprocessors(const Stream& stream) {
   static const auto counts = [] {

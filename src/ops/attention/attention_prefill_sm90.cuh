@@ -14,6 +14,7 @@
 // of a window). The running maximum starts at the sink and the running sum at 1: the sink then enters exactly once.
 #pragma once
 
+#include "device/cuda/launch.cuh"
 #include "ops/attention/attention_params.cuh"
 #include "ops/ptx/barrier.cuh"
 #include "ops/ptx/convert.cuh"
@@ -23,19 +24,6 @@
 #include "ops/ptx/wgmma.cuh"
 
 namespace rose::ops::cuda {
-
-struct PrefillConfig {
-  static constexpr int kHeadDim = 64;
-  static constexpr int kGroupHeads = 8;           // query heads a KV head
-  static constexpr int kTokens = kPrefillTokens;  // of a tile
-  static constexpr int kConsumers = kTokens * kGroupHeads / 64;
-  static constexpr int kKeys = 128;  // positions of a K or V tile
-  static constexpr int kStages = 3;
-  static constexpr int kThreads = 128 * (1 + kConsumers);
-  static constexpr int kTileBytes = kKeys * kHeadDim * 2;
-  static constexpr int kQueryBytes = kTokens * kGroupHeads * kHeadDim * 2;
-  static_assert(kHeadDim * 2 == 128, "a row is one 128-byte swizzled line");
-};
 
 struct alignas(1024) PrefillShared {
   using C = PrefillConfig;
@@ -353,6 +341,16 @@ __global__ void __launch_bounds__(PrefillConfig::kThreads, 1)
     prefill_consume<kPolynomial>(shared, params, warpgroup - 1);
     ptx::dependents_launch();
   }
+}
+
+template <bool kPolynomial>
+void launch_attention_prefill(const AttentionParams& params, int blocks, cudaStream_t stream) {
+  rose::cuda::launch(&attention_prefill_kernel<kPolynomial>, "attention_prefill",
+                     {.grid = dim3(static_cast<unsigned>(blocks)),
+                      .block = dim3(PrefillConfig::kThreads),
+                      .shared_bytes = sizeof(PrefillShared) + 1023,
+                      .overlap_previous = true},
+                     stream, params);
 }
 
 }  // namespace rose::ops::cuda

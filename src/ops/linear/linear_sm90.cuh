@@ -12,6 +12,7 @@
 
 #include <cuda.h>
 
+#include "device/cuda/launch.cuh"
 #include "ops/linear/linear_params.cuh"
 #include "ops/ptx/barrier.cuh"
 #include "ops/ptx/convert.cuh"
@@ -21,21 +22,6 @@
 #include "ops/ptx/wgmma.cuh"
 
 namespace rose::ops::cuda {
-
-template <int kM_, int kN_>
-struct LinearConfig {
-  static constexpr int kM = kM_;
-  static constexpr int kN = kN_;
-  static constexpr int kK = 64;               // bf16 elements: 128 bytes, the width of the swizzle
-  static constexpr int kConsumers = kM / 64;  // warpgroups
-  static constexpr int kThreads = 128 * (1 + kConsumers);
-  static constexpr int kStageBytes = (kM + kN) * kK * 2;
-  static constexpr int kStoreColumns = 64;
-  static constexpr int kStoreBytes = 64 * kStoreColumns * 2;  // one consumer, one chunk of columns
-  static constexpr int kStages = (226 * 1024 - 2 * kConsumers * kStoreBytes) / kStageBytes;
-  static constexpr int kGroupRows = 16;  // row tiles that share their W tiles while those are in L2
-  static_assert(kM % 64 == 0 && kN % kStoreColumns == 0 && kStages >= 3);
-};
 
 template <class Config>
 struct alignas(1024) LinearShared {
@@ -183,6 +169,16 @@ __global__ void __launch_bounds__(Config::kThreads, 1) linear_kernel(const __gri
     ptx::dependents_launch();
     if (threadIdx.x % 128 == 0) ptx::tma_store_wait_read<0>();  // shared memory must outlive the last store
   }
+}
+
+template <class Config>
+void launch_linear(const LinearParams& params, int blocks, cudaStream_t stream) {
+  rose::cuda::launch(&linear_kernel<Config>, "linear",
+                     {.grid = dim3(static_cast<unsigned>(blocks)),
+                      .block = dim3(Config::kThreads),
+                      .shared_bytes = sizeof(LinearShared<Config>) + 1023,
+                      .overlap_previous = true},
+                     stream, params);
 }
 
 }  // namespace rose::ops::cuda

@@ -1,13 +1,16 @@
 // Launching a kernel: grid, block, dynamic shared memory, and the choice to start before the previous kernel has ended
-// (programmatic dependent launch: the kernel itself waits with dependency_wait()).
+// (programmatic dependent launch: the kernel itself waits with dependency_wait()). Free of fmt, which nvcc cannot
+// compile.
 #pragma once
 
 #include <cuda_runtime.h>
 
-#include "device/cuda/check.h"
-#include "device/stream.h"
+#include <utility>
 
 namespace rose::cuda {
+
+// Ends the process where a call failed.
+void check_status(cudaError_t status, const char* what);
 
 struct LaunchShape {
   dim3 grid;
@@ -17,10 +20,12 @@ struct LaunchShape {
 };
 
 template <class... Parameters, class... Arguments>
-void launch(void (*kernel)(Parameters...), const LaunchShape& shape, const Stream& stream, Arguments&&... arguments) {
+void launch(void (*kernel)(Parameters...), const char* name, const LaunchShape& shape, cudaStream_t stream,
+            Arguments&&... arguments) {
   if (shape.shared_bytes > 48 * 1024) {
-    CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    static_cast<int>(shape.shared_bytes)));
+    check_status(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shape.shared_bytes)),
+        name);
   }
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -29,13 +34,11 @@ void launch(void (*kernel)(Parameters...), const LaunchShape& shape, const Strea
   config.gridDim = shape.grid;
   config.blockDim = shape.block;
   config.dynamicSmemBytes = shape.shared_bytes;
-  config.stream = static_cast<cudaStream_t>(stream.native());
+  config.stream = stream;
   config.attrs = &attribute;
   config.numAttrs = shape.overlap_previous ? 1 : 0;
-  CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(std::forward<Arguments>(arguments))...));
+  check_status(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(std::forward<Arguments>(arguments))...),
+               name);
 }
-
-// Streaming multiprocessors of the stream's GPU.
-int multiprocessors(const Stream& stream);
 
 }  // namespace rose::cuda

@@ -1,0 +1,57 @@
+#include "ops/linear/linear_cuda.h"
+
+#include <algorithm>
+
+#include "device/cuda/gpu.h"
+#include "device/cuda/tensor_map.h"
+#include "ops/linear/linear_params.cuh"
+
+namespace rose::ops::cuda {
+namespace {
+
+using rose::cuda::matrix_map;
+using rose::cuda::Swizzle;
+
+template <class Config>
+void tiled(const Stream& stream, const Tensor& x, const Weight& weight, const Tensor& y) {
+  LinearParams params{};
+  params.rows = static_cast<int>(x.size(0));
+  params.out = static_cast<int>(weight.out);
+  params.in = static_cast<int>(weight.in);
+  params.x =
+      matrix_map(x.raw(), DType::kBf16, params.rows, params.in, x.stride(0), Config::kM, Config::kK, Swizzle::k128);
+  params.weight = matrix_map(weight.payload.raw(), DType::kBf16, params.out, params.in, params.in, Config::kN,
+                             Config::kK, Swizzle::k128);
+  params.y =
+      matrix_map(y.raw(), DType::kBf16, params.rows, params.out, y.stride(0), 64, Config::kStoreColumns, Swizzle::k128);
+  params.bias = weight.bias.empty() ? nullptr : static_cast<const std::uint16_t*>(weight.bias.raw());
+  const int tiles = ((params.rows + Config::kM - 1) / Config::kM) * ((params.out + Config::kN - 1) / Config::kN);
+  launch_linear<Config>(params, std::min(tiles, rose::cuda::multiprocessors(stream)),
+                        rose::cuda::native_stream(stream));
+}
+
+}  // namespace
+
+void linear_tiled(const Stream& stream, const Tensor& x, const Weight& weight, const Tensor& y,
+                  const LinearTile& tile) {
+  CHECK(weight.format == WeightFormat::kBf16 && x.dtype() == DType::kBf16 && y.dtype() == DType::kBf16,
+        "linear on {}: {} weights, x {}, y {}", stream.device().name(), weight_format_name(weight.format), x.describe(),
+        y.describe());
+  switch (tile.n) {
+    case 256:
+      return tiled<LinearConfig<128, 256>>(stream, x, weight, y);
+    case 192:
+      return tiled<LinearConfig<128, 192>>(stream, x, weight, y);
+    default:
+      return tiled<LinearConfig<128, 128>>(stream, x, weight, y);
+  }
+}
+
+void linear(const Stream& stream, const Tensor& x, const Weight& weight, const Tensor& y) {
+  if (x.size(0) == 0) return;
+  LinearTile tile = choose_linear_tile({x.size(0), weight.out, weight.in}, rose::cuda::multiprocessors(stream));
+  if (tile.m == 0) tile = {128, 128};
+  linear_tiled(stream, x, weight, y, tile);
+}
+
+}  // namespace rose::ops::cuda
