@@ -1,5 +1,5 @@
-// Byte-level BPE over the o200k split pattern: text to token ids and back. Special ids are made by name only; text never
-// becomes one (spec: harmony.md 1).
+// Byte-level BPE over the o200k split pattern: text to token ids and back. Special ids are made by name only; text
+// never becomes one (spec: harmony.md 1).
 #pragma once
 
 #include <cstdint>
@@ -32,12 +32,12 @@ class Tokenizer {
 
   virtual std::optional<TokenId> special(std::string_view text) const = 0;  // "<|start|>"
   virtual bool is_special(TokenId id) const = 0;
-  virtual int vocabulary() const = 0;             // one more than the largest id
-  virtual int token_bytes_max() const = 0;        // longest ordinary token: tokens >= bytes / this
+  virtual int vocabulary() const = 0;       // one more than the largest id
+  virtual int token_bytes_max() const = 0;  // longest ordinary token: tokens >= bytes / this
 };
 
-// From tokenizer.json's bytes (both merge spellings; the split pattern must be o200k's). Throws StartError naming what is
-// wrong and where.
+// From tokenizer.json's bytes (both merge spellings; the split pattern must be o200k's). Throws StartError naming what
+// is wrong and where.
 std::unique_ptr<Tokenizer> tokenizer_from_json(std::string_view tokenizer_json);
 
 // From a .tiktoken file's bytes, with the special tokens of o200k_harmony appended at 199998 and up.
