@@ -1,5 +1,5 @@
-// What a caller asks of the engine, and what comes back: token ids in, token ids out. The front end includes this file and
-// router.h, and nothing else of the engine.
+// What a caller asks of the engine, and what comes back: token ids in, token ids out. The front end includes this file
+// and router.h, and nothing else of the engine.
 #pragma once
 
 #include <cstdint>
@@ -7,30 +7,13 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "base/clock.h"
+#include "decode/decoding_options.h"
 #include "decode/token_mask.h"
 
 namespace rose {
-
-struct DecodingOptions {
-  float temperature = 1;                          // 0: the most likely token
-  float top_p = 1;                                // (0, 1]
-  float min_p = 0;                                // [0, 1]
-  int top_k = 0;                                  // 0: all
-  float presence_penalty = 0;                     // [-2, 2], over generated tokens
-  float frequency_penalty = 0;                    // [-2, 2], over generated tokens
-  float repetition_penalty = 1;                   // > 0, over prompt and generated tokens
-  std::vector<std::pair<std::int32_t, float>> logit_bias;  // token, -100..100
-  std::optional<std::uint64_t> seed;              // choice i of n draws from seed + i
-  int top_logprobs = -1;                          // -1: none; 0..20: the token's own and the k largest
-  int max_tokens = 0;                             // >= 1, already clamped to the context
-  int min_tokens = 0;                             // stop ids are masked before this many
-  std::vector<std::int32_t> stop_tokens;          // end the sequence; the id is delivered
-  bool ignore_stop = false;                       // benchmarks: run to max_tokens
-};
 
 enum class FinishReason : std::uint8_t { kStop, kLength, kCancelled, kTimeout, kFailed };
 
@@ -42,16 +25,16 @@ struct TokenLogprob {
 // One generated token of one choice, or the end of a choice without one.
 struct TokenEvent {
   int choice = 0;
-  std::int32_t token = -1;                        // -1: no token in this event
-  float logprob = 0;                              // if asked for
-  std::vector<TokenLogprob> top_logprobs;         // if asked for
-  std::optional<FinishReason> finish;             // set in the last event of the choice
-  std::string error;                              // with kFailed: what went wrong, for the log and the caller
+  std::int32_t token = -1;                      // -1: no token in this event
+  float logprob = 0;                            // if asked for
+  std::vector<TokenLogprob> top_logprobs = {};  // if asked for
+  std::optional<FinishReason> finish = {};      // set in the last event of the choice
+  std::string error = {};                       // with kFailed: what went wrong, for the log and the caller
 };
 
 struct RequestTimes {
-  double queued_s = 0;                            // submit to first scheduled
-  double prefill_s = 0;                           // first scheduled to first token
+  double queued_s = 0;   // submit to first scheduled
+  double prefill_s = 0;  // first scheduled to first token
 };
 
 // Receives events in order, from the engine's loop thread, at most once a step; must not block or call the engine.
@@ -66,15 +49,15 @@ class RequestSink {
 using RequestId = std::uint64_t;
 
 struct Request {
-  RequestId id = 0;                               // chosen by the caller, unique among live ones
-  std::vector<std::int32_t> prompt;               // not empty, shorter than the context
-  DecodingOptions decoding;
-  int n = 1;                                      // choices; they share the prompt's pages
-  int priority = 0;                               // smaller runs first
-  std::string cache_salt;                         // prefixes are shared only between equal salts
-  std::optional<Time> deadline;                   // then the request ends with kTimeout
-  std::vector<std::shared_ptr<TokenMask>> masks;  // empty, or one a choice
-  std::shared_ptr<RequestSink> sink;
+  RequestId id = 0;                       // chosen by the caller, unique among live ones
+  std::vector<std::int32_t> prompt = {};  // not empty, shorter than the context
+  DecodingOptions decoding = {};
+  int n = 1;                                           // choices; they share the prompt's pages
+  int priority = 0;                                    // smaller runs first
+  std::string cache_salt = {};                         // prefixes are shared only between equal salts
+  std::optional<Time> deadline = {};                   // then the request ends with kTimeout
+  std::vector<std::shared_ptr<TokenMask>> masks = {};  // empty, or one a choice
+  std::shared_ptr<RequestSink> sink = {};
 };
 
 }  // namespace rose

@@ -1,0 +1,144 @@
+#include "engine/worker.h"
+
+#include "base/check.h"
+#include "base/clock.h"
+
+namespace rose {
+namespace {
+
+ModelLimits model_limits(const BatchLimits& batch) {
+  return {.rows_max = batch.rows_max, .logit_rows_max = batch.logit_rows_max};
+}
+
+SamplerLimits sampler_limits(const BatchLimits& batch) {
+  return {.slots = batch.sequences_max, .logit_rows_max = batch.logit_rows_max};
+}
+
+std::size_t result_bytes(const BatchLimits& batch) {
+  const auto m = static_cast<std::size_t>(batch.logit_rows_max);
+  return 2 * Arena::aligned(4 * m) + 2 * Arena::aligned(4 * m * ops::kTopLogprobsMax);
+}
+
+}  // namespace
+
+std::size_t Worker::bytes(const Model& model, const WorkerLimits& limits) {
+  const auto m = static_cast<std::size_t>(limits.batch.logit_rows_max);
+  const ModelShape& shape = model.shape();
+  return KvCache::bytes(model.kv_sets(), limits.pages, limits.kv) +
+         Arena::aligned(model.scratch_bytes(model_limits(limits.batch))) +
+         Sampler::bytes(sampler_limits(limits.batch)) +
+         Arena::aligned(m * static_cast<std::size_t>(shape.hidden) * dtype_bytes(limits.activations)) +
+         Arena::aligned(m * static_cast<std::size_t>(shape.vocabulary) * sizeof(float)) +
+         kStepsInFlightMax * Arena::aligned(StepBatch::bytes(limits.batch));
+}
+
+Worker::Worker(std::unique_ptr<Model> model, std::unique_ptr<Communicator> communicator, Stream stream,
+               const WorkerLimits& limits)
+    : limits_(limits), model_(std::move(model)), communicator_(std::move(communicator)), stream_(std::move(stream)) {
+  const BatchLimits& batch = limits_.batch;
+  arena_ = std::make_unique<Arena>(stream_.device(), bytes(*model_, limits_), "engine");
+  host_ = std::make_unique<Arena>(Device{}, kStepsInFlightMax * result_bytes(batch), "results");
+  kv_ = std::make_unique<KvCache>(model_->kv_sets(), limits_.pages, limits_.kv, *arena_);
+  model_->take_scratch(model_limits(batch), *arena_);
+  sampler_ = std::make_unique<Sampler>(sampler_limits(batch), *arena_);
+  hidden_ = arena_->tensor("hidden", limits_.activations, {batch.logit_rows_max, model_->shape().hidden});
+  logits_ = arena_->tensor("logits", DType::kF32, {batch.logit_rows_max, model_->shape().vocabulary});
+  for (int i = 0; i < kStepsInFlightMax; ++i) {
+    slabs_[i] = static_cast<std::byte*>(arena_->take("step", StepBatch::bytes(batch)));
+    results_[i].tokens = host_->tensor("tokens", DType::kI32, {batch.logit_rows_max});
+    results_[i].logprobs = host_->tensor("logprobs", DType::kF32, {batch.logit_rows_max});
+    results_[i].top_tokens = host_->tensor("top_tokens", DType::kI32, {batch.logit_rows_max, ops::kTopLogprobsMax});
+    results_[i].top_logprobs = host_->tensor("top_logprobs", DType::kF32, {batch.logit_rows_max, ops::kTopLogprobsMax});
+  }
+  thread_ = std::thread([this] { loop(); });
+}
+
+Worker::~Worker() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void Worker::launch(const StepBatch& batch) {
+  {
+    const std::lock_guard lock(mutex_);
+    CHECK(steps_launched_ - steps_collected_ < kStepsInFlightMax, "a third step was launched");
+    launched_.push_back(&batch);
+    ++steps_launched_;
+  }
+  changed_.notify_all();
+}
+
+StepResults Worker::collect() {
+  Results* r = nullptr;
+  {
+    std::unique_lock lock(mutex_);
+    CHECK(steps_collected_ < steps_launched_, "no step was launched");
+    changed_.wait(lock, [this] { return steps_run_ > steps_collected_; });
+    r = &results_[steps_collected_ % kStepsInFlightMax];
+    ++steps_collected_;
+  }
+  r->done.wait();
+  const auto rows = static_cast<std::size_t>(r->rows);
+  StepResults out{.seconds = r->seconds};
+  out.tokens = {r->tokens.as<std::int32_t>(), rows};
+  out.logprobs = {r->logprobs.as<float>(), rows};
+  const std::size_t top = r->wants_logprobs ? rows * ops::kTopLogprobsMax : 0;
+  out.top_tokens = {r->top_tokens.as<std::int32_t>(), top};
+  out.top_logprobs = {r->top_logprobs.as<float>(), top};
+  return out;
+}
+
+void Worker::loop() {
+  for (;;) {
+    const StepBatch* batch = nullptr;
+    std::size_t at = 0;
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [this] { return stopping_ || !launched_.empty(); });
+      if (launched_.empty()) return;
+      batch = launched_.front();
+      launched_.pop_front();
+      at = steps_run_ % kStepsInFlightMax;
+    }
+    run(*batch, slabs_[at], results_[at]);
+    {
+      const std::lock_guard lock(mutex_);
+      ++steps_run_;
+    }
+    changed_.notify_all();
+  }
+}
+
+void Worker::run(const StepBatch& batch, std::byte* slab, Results& results) {
+  const Time begin = Clock::now();
+  const BatchLayout& layout = batch.layout();
+  copy_async(stream_, slab, batch.slab(), layout.bytes);
+  BatchView view = StepBatch::view(layout, limits_.batch, slab, stream_.device());
+  sampler_->resolve(stream_, view.sources, view.batch.tokens);
+  const std::int64_t m = layout.logit_rows;
+  const ModelOutputs outputs{.hidden = hidden_.rows(0, m), .logits = logits_.rows(0, m)};
+  model_->forward(view.batch, *kv_, stream_, *communicator_, outputs);
+  if (m > 0) {
+    view.sampling.logits = outputs.logits;
+    sampler_->sample(stream_, view.sampling);
+    const ops::SampleOutputs& sampled = sampler_->outputs();
+    const auto rows = static_cast<std::size_t>(m);
+    copy_async(stream_, results.tokens.raw(), sampled.tokens.raw(), 4 * rows);
+    if (layout.wants_logprobs) {
+      copy_async(stream_, results.logprobs.raw(), sampled.logprobs.raw(), 4 * rows);
+      const std::size_t top = 4 * rows * ops::kTopLogprobsMax;
+      copy_async(stream_, results.top_tokens.raw(), sampled.top_tokens.raw(), top);
+      copy_async(stream_, results.top_logprobs.raw(), sampled.top_logprobs.raw(), top);
+    }
+  }
+  results.rows = layout.logit_rows;
+  results.wants_logprobs = layout.wants_logprobs;
+  results.done = stream_.record();
+  results.seconds = seconds_between(begin, Clock::now());
+}
+
+}  // namespace rose

@@ -1,0 +1,77 @@
+// One rank: its model, its memory and its own thread. The loop thread launches steps and collects what they sampled; up
+// to kStepsInFlightMax of them may be launched and not collected.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "decode/sampling/sampler.h"
+#include "engine/batch.h"
+#include "models/model.h"
+
+namespace rose {
+
+struct WorkerLimits {
+  BatchLimits batch = {};
+  std::vector<int> pages = {};  // by KV set
+  KvShape kv = {};
+  DType activations = DType::kF32;  // of the hidden rows before the unembedding
+};
+
+class Worker {
+ public:
+  static constexpr int kStepsInFlightMax = 2;
+
+  Worker(std::unique_ptr<Model> model, std::unique_ptr<Communicator> communicator, Stream stream,
+         const WorkerLimits& limits);
+  ~Worker();  // after every launched step has run
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+
+  // Returns at once. `batch` must stay as it is until the step has been collected.
+  void launch(const StepBatch& batch);
+  // Waits for the oldest launched step. The spans are valid until the step after the next is launched.
+  StepResults collect();
+
+  const Model& model() const { return *model_; }
+  std::string memory_table() const { return arena_->table(); }
+  static std::size_t bytes(const Model& model, const WorkerLimits& limits);
+
+ private:
+  struct Results {  // on the host
+    Tensor tokens, logprobs, top_tokens, top_logprobs;
+    int rows = 0;
+    bool wants_logprobs = false;
+    double seconds = 0;
+    Event done;
+  };
+
+  void loop();
+  void run(const StepBatch& batch, std::byte* slab, Results& results);
+
+  WorkerLimits limits_;
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<Communicator> communicator_;
+  Stream stream_;
+  std::unique_ptr<Arena> arena_;
+  std::unique_ptr<Arena> host_;
+  std::unique_ptr<KvCache> kv_;
+  std::unique_ptr<Sampler> sampler_;
+  Tensor hidden_, logits_;
+  std::byte* slabs_[kStepsInFlightMax] = {};
+  Results results_[kStepsInFlightMax];
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<const StepBatch*> launched_;  // not yet run
+  std::uint64_t steps_launched_ = 0, steps_run_ = 0, steps_collected_ = 0;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace rose
