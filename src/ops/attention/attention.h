@@ -1,4 +1,5 @@
-// Grouped-query attention over the paged cache, causal, with an optional sliding window and a sink in every denominator:
+// Grouped-query attention over the paged cache, causal, with an optional sliding window and a sink in every
+// denominator:
 //
 //   s_ij = scale * q_i . k_j                      over visible j: i - window < j <= i (window 0: all j <= i)
 //   p_ij = exp(s_ij - M) / (sum_j exp(s_ij - M) + exp(sink_h - M))
@@ -19,22 +20,21 @@ struct AttentionPlan {
   int window = 0;
   int sequences = 0;
   int rows = 0;
-  int rows_longest = 0;                           // largest number of new rows of one sequence
-  int context_longest = 0;                        // largest context length
-  Tensor row_offsets;                             // [sequences + 1] i32: rows of sequence s
-  Tensor context_lengths;                         // [sequences] i32: positions in KV after this step's rows are appended
-  Tensor page_table;                              // [sequences, pages_max] i32: entry p is logical page first_pages[s] + p
-  Tensor first_pages;                             // [sequences] i32: logical page of entry 0 (earlier ones were recycled)
+  int rows_longest = 0;     // largest number of new rows of one sequence
+  int context_longest = 0;  // largest context length
+  Tensor row_offsets;       // [sequences + 1] i32: rows of sequence s
+  Tensor context_lengths;   // [sequences] i32: positions in KV after this step's rows are appended
+  Tensor page_table;        // [sequences, pages_max] i32: entry p is logical page first_pages[s] + p
+  Tensor first_pages;       // [sequences] i32: logical page of entry 0 (earlier ones were recycled)
 };
 
 // Row r of sequence s has position context_lengths[s] - rows_of(s) + (r - row_offsets[s]).
 void attention(const Stream& stream,
-               const Tensor& q,      // [rows, heads, head_dim] f32 or bf16, rotated
-               const KvLayer& kv,
-               const AttentionPlan& plan,
+               const Tensor& q,  // [rows, heads, head_dim] f32 or bf16, rotated
+               const KvLayer& kv, const AttentionPlan& plan,
                const Tensor& sinks,  // [heads] bf16
                float scale,
-               const Tensor& out);   // [rows, heads * head_dim]
+               const Tensor& out);  // [rows, heads * head_dim]
 
 namespace ref {
 void attention(const Stream& stream, const Tensor& q, const KvLayer& kv, const AttentionPlan& plan, const Tensor& sinks,

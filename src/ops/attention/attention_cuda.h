@@ -6,17 +6,36 @@
 
 namespace rose::ops::cuda {
 
-struct PrefillAttention {
+// What the kernels of a step's plan need beside the plan itself: lists made on the device, pieces of split contexts.
+// One for each KV set, zero at first, in device memory.
+struct AttentionWorkShape {
+  int rows_max = 0;
+  int sequences_max = 0;
+  int kv_heads = 0;
+};
+std::size_t attention_work_bytes(const Stream& stream, const AttentionWorkShape& shape);
+
+struct AttentionWork {
+  AttentionWorkShape shape;
+  void* memory = nullptr;
+};
+
+// Once a step and KV set: lists what each kernel has to do.
+void plan_attention(const Stream& stream, const AttentionPlan& plan, const AttentionWork& work, int page_size);
+
+struct AttentionCall {
   const Tensor& q;
   const KvLayer& kv;
   const AttentionPlan& plan;
-  const Tensor& tiles;  // [tiles, 2] i32 on the device: sequence, first row within it
+  const AttentionWork& work;
   const Tensor& sinks;
   float scale;
   const Tensor& out;
-  bool polynomial = true;  // a quarter of the exponentials on the FMA units
+  bool polynomial = true;  // a quarter of prefill's exponentials on the FMA units
 };
 
-void attention_prefill(const Stream& stream, const PrefillAttention& call);
+// plan.rows_longest says which kernels are launched: more than DecodeConfig::kRowsMax new rows in one sequence need the
+// prefill kernel; the decode kernel runs always and finds nothing to do where all are long.
+void attention(const Stream& stream, const AttentionCall& call);
 
 }  // namespace rose::ops::cuda

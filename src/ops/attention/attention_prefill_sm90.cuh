@@ -48,10 +48,10 @@ struct PrefillTile {
   int key_tiles;
 };
 
-__device__ inline PrefillTile prefill_tile(const AttentionParams& params, int index) {
+__device__ inline PrefillTile prefill_tile(const AttentionParams& params, int tiles, int index) {
   PrefillTile tile;
-  tile.kv_head = index / params.tiles;
-  const int2 entry = params.tile_list[index % params.tiles];
+  tile.kv_head = index / tiles;
+  const int2 entry = params.tile_list[index % tiles];
   tile.sequence = entry.x;
   const int first_row = params.row_offsets[entry.x];
   const int rows = params.row_offsets[entry.x + 1] - first_row;
@@ -83,9 +83,10 @@ __device__ inline void prefill_produce(PrefillShared& shared, const AttentionPar
   const int page_bytes = params.page_size * C::kHeadDim * 2;
   const int pages_a_tile = C::kKeys / params.page_size;
   ptx::Ring<C::kStages> ring;
+  const int tiles = *params.tile_count;
   int phase = 0;
-  for (int index = blockIdx.x; index < params.tiles * params.kv_heads; index += gridDim.x, phase ^= 1) {
-    const PrefillTile tile = prefill_tile(params, index);
+  for (int index = blockIdx.x; index < tiles * params.kv_heads; index += gridDim.x, phase ^= 1) {
+    const PrefillTile tile = prefill_tile(params, tiles, index);
     const int* table =
         params.page_table + static_cast<long>(tile.sequence) * params.pages_max - params.first_pages[tile.sequence];
     const int first = tile.keys_begin / params.page_size;
@@ -241,13 +242,14 @@ __device__ inline void prefill_consume(PrefillShared& shared, const AttentionPar
   using C = PrefillConfig;
   const std::uint8_t* query = shared.query + consumer * 64 * 128;
   ptx::Ring<C::kStages> keys, values;
+  const int tiles = *params.tile_count;
   int phase = 0;
-  for (int index = blockIdx.x; index < params.tiles * params.kv_heads; index += gridDim.x, phase ^= 1) {
+  for (int index = blockIdx.x; index < tiles * params.kv_heads; index += gridDim.x, phase ^= 1) {
     // Of the tile only these two stay in registers through the loop: they are scarce.
     int remaining, ahead;  // tiles of positions to go; first of them, relative to the oldest token
     RowState state;
     {
-      const PrefillTile tile = prefill_tile(params, index);
+      const PrefillTile tile = prefill_tile(params, tiles, index);
       remaining = tile.key_tiles;
       ahead = tile.keys_begin + (tile.key_tiles - 1) * C::kKeys - tile.position - consumer * 8;
       const float sink = ptx::bf16_to_float(params.sinks[tile.kv_head * C::kGroupHeads + threadIdx.x % 32 / 4]);
@@ -309,7 +311,7 @@ __device__ inline void prefill_consume(PrefillShared& shared, const AttentionPar
     ptx::wgmma_wait<0>();
     ptx::barrier_arrive(&shared.values_empty[values.stage]);
     values.advance();
-    store_output(shared, params, prefill_tile(params, index), consumer, state, out);
+    store_output(shared, params, prefill_tile(params, tiles, index), consumer, state, out);
   }
 }
 

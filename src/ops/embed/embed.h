@@ -14,8 +14,13 @@ void resolve_tokens(const Stream& stream,
                     const Tensor& tokens);      // in and out: [rows] i32
 
 void embed(const Stream& stream,
-           const Tensor& tokens,                // [rows] i32, each in [0, vocabulary)
-           const Tensor& embedding,             // [vocabulary, hidden] bf16
-           const Tensor& out);                  // [rows, hidden] f32 or bf16
+           const Tensor& tokens,     // [rows] i32, each in [0, vocabulary)
+           const Tensor& embedding,  // [vocabulary, hidden] bf16
+           const Tensor& out);       // [rows, hidden] f32 or bf16
+
+namespace ref {
+void resolve_tokens(const Stream& stream, const Tensor& sources, const Tensor& last_tokens, const Tensor& tokens);
+void embed(const Stream& stream, const Tensor& tokens, const Tensor& embedding, const Tensor& out);
+}  // namespace ref
 
 }  // namespace rose::ops

@@ -11,4 +11,8 @@ void gather_rows(const Stream& stream,
                  const Tensor& rows,  // [m] i32
                  const Tensor& out);  // [m, width], dtype of x
 
+namespace ref {
+void gather_rows(const Stream& stream, const Tensor& x, const Tensor& rows, const Tensor& out);
+}
+
 }  // namespace rose::ops

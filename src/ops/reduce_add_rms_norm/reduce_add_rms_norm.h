@@ -14,6 +14,11 @@ void reduce_add_rms_norm(const Stream& stream, Communicator& communicator,
                          const Tensor& residual,  // in and out: [rows, hidden] f32 or bf16
                          const Tensor& weight,    // [hidden] bf16
                          float epsilon,
-                         const Tensor& out);      // [rows, hidden] f32 or bf16
+                         const Tensor& out);  // [rows, hidden] f32 or bf16
+
+namespace ref {
+void reduce_add_rms_norm(const Stream& stream, Communicator& communicator, const Tensor& delta, const Tensor& residual,
+                         const Tensor& weight, float epsilon, const Tensor& out);
+}
 
 }  // namespace rose::ops

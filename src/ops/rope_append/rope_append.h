@@ -13,18 +13,18 @@ namespace rose::ops {
 struct RopeConfig {
   int head_dim = 64;
   double theta = 150000;
-  double factor = 32;                             // 1: plain RoPE
+  double factor = 32;  // 1: plain RoPE
   double beta_fast = 32;
   double beta_slow = 1;
   double original_positions = 4096;
-  bool truncate = false;                          // gpt-oss: bounds stay real numbers
+  bool truncate = false;  // gpt-oss: bounds stay real numbers
 };
 
 struct Rope {
   explicit Rope(const RopeConfig& config);
-  std::vector<float> frequencies;                 // [head_dim / 2]
-  float concentration = 1;                        // 0.1 ln(factor) + 1
-  Tensor table;                                   // on a GPU: f32 copy of frequencies
+  std::vector<float> frequencies;  // [head_dim / 2]
+  float concentration = 1;         // 0.1 ln(factor) + 1
+  Tensor table;                    // on a GPU: f32 copy of frequencies
 };
 
 void rope_append(const Stream& stream,
@@ -32,7 +32,12 @@ void rope_append(const Stream& stream,
                  const Tensor& positions,  // [rows] i32
                  const Tensor& slots,      // [rows] i32, page * page_size + offset
                  const Rope& rope,
-                 KvLayer& kv,              // out: row r of keys and values at slots[r]
-                 const Tensor& q);         // out: [rows, heads, head_dim], rotated
+                 KvLayer& kv,       // out: row r of keys and values at slots[r]
+                 const Tensor& q);  // out: [rows, heads, head_dim], rotated
+
+namespace ref {
+void rope_append(const Stream& stream, const Tensor& qkv, const Tensor& positions, const Tensor& slots,
+                 const Rope& rope, KvLayer& kv, const Tensor& q);
+}
 
 }  // namespace rose::ops

@@ -24,7 +24,7 @@ class Gpu {
     const std::size_t bytes = std::max<std::size_t>(host.bytes(), 1);
     void* pointer = device_allocate(stream.device(), bytes);
     owned_.push_back(pointer);
-    cuda::fill(0, pointer, poison, bytes);
+    rose::cuda::fill(0, pointer, poison, bytes);
     return host.on(pointer, stream.device());
   }
   Tensor upload(const Tensor& host) {
