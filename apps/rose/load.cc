@@ -165,7 +165,7 @@ LoadedModel load(const LoadOptions& options, const Progress& progress) {
 }
 
 Progress terminal_progress(const std::string& what) {
-  if (isatty(STDERR_FILENO) == 0) return {};
+  if (isatty(STDERR_FILENO) == 0) return [](std::uint64_t, std::uint64_t) {};
   return [what, shown = -1](std::uint64_t done, std::uint64_t total) mutable {
     const int percent = total == 0 ? 100 : static_cast<int>(done * 100 / total);
     if (percent == shown) return;
