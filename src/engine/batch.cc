@@ -102,7 +102,7 @@ void StepBatch::lay_out(const Step& step) {
   l.masks = array(static_cast<std::int64_t>(mask_bits_.size()), 4);
   for (std::size_t set = 0; set < l.sets.size(); ++set) {
     std::size_t pages = 1;
-    for (const StepPart& part : step.parts) pages = std::max(pages, part.sequence->pages[set].pages.size());
+    for (const StepPart& part : step.parts) pages = std::max(pages, part.pages(set).pages.size());
     CHECK(static_cast<int>(pages) <= limits_.sets[set].pages_max, "{} pages of a sequence in KV set {}, limit {}",
           pages, set, limits_.sets[set].pages_max);
     l.sets[set].pages = static_cast<std::int64_t>(pages);
@@ -148,7 +148,7 @@ void StepBatch::fill_pages(const Step& step, std::size_t set) {
   std::int32_t* page_table = at<std::int32_t>(l.page_table);
   std::int32_t* first_pages = at<std::int32_t>(l.first_pages);
   for (const StepPart& part : step.parts) {
-    const PageList& list = part.sequence->pages[set];
+    const PageList& list = part.pages(set);
     CHECK(list.end() * limits_.page_size >= part.start + part.new_tokens, "rows without pages in KV set {}", set);
     *first_pages++ = list.first;
     std::ranges::copy(list.pages, page_table);

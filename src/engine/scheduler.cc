@@ -143,7 +143,7 @@ bool Scheduler::plan(const SequencePtr& s, Step& step) {
   if (rows >= remaining && logit_rows_left(*s, step) < 1) rows = remaining - 1;
   if (rows <= 0) return false;
   tables_.recycle(*s);
-  rows = secure_pages(s, rows);
+  rows = secure_pages(s, rows, step);
   if (rows <= 0) return false;
 
   part.new_tokens = rows;
@@ -166,17 +166,20 @@ bool Scheduler::plan(const SequencePtr& s, Step& step) {
   return true;
 }
 
-int Scheduler::secure_pages(const SequencePtr& s, int rows) {
+int Scheduler::secure_pages(const SequencePtr& s, int rows, Step& step) {
   for (;;) {
     const int possible = tables_.rows_with_pages(*s, rows);
     if (possible > 0 || tables_.pages_coming(*s)) return possible;
     const SequencePtr last = *running_.rbegin();
     if (!SequenceOrder{}(s, last)) return 0;  // all that run come before s
-    preempt(last);
+    preempt(last, step);
   }
 }
 
-void Scheduler::preempt(const SequencePtr& victim) {
+void Scheduler::preempt(const SequencePtr& victim, Step& step) {
+  for (StepPart& part : step.parts) {
+    if (part.sequence == victim) part.pages_given_up = victim->pages;
+  }
   leave_running(victim);
   victim->phase = Phase::kWaiting;
   ++victim->preemptions;
@@ -200,16 +203,16 @@ void Scheduler::admit(Step& step, Time now) {
       ++next;  // choice 0, which comes before it, computes the prompt for all
       continue;
     }
-    if (!make_room(s)) return;
+    if (!make_room(s, step)) return;
     next = waiting_.erase(next);
     start(s, now);
     if (!plan(s, step)) return;
   }
 }
 
-bool Scheduler::make_room(const SequencePtr& s) {
+bool Scheduler::make_room(const SequencePtr& s, Step& step) {
   for (;;) {
-    if (static_cast<int>(running_.size()) == limits_.sequences_max && !preempt_for(*s)) return false;
+    if (static_cast<int>(running_.size()) == limits_.sequences_max && !preempt_for(*s, step)) return false;
     if (free_slots_.empty()) return false;  // the next step has the slot of the one that was preempted
     tables_.share_prefix(*s);
     if (fits(*s)) return true;
@@ -217,15 +220,15 @@ bool Scheduler::make_room(const SequencePtr& s) {
     for (int set = 0; set < tables_.sets(); ++set) {
       if (tables_.pool(set).fenced() > 0) return false;  // look again when they are back
     }
-    if (!preempt_for(*s)) return false;
+    if (!preempt_for(*s, step)) return false;
   }
 }
 
-bool Scheduler::preempt_for(const Sequence& s) {
+bool Scheduler::preempt_for(const Sequence& s, Step& step) {
   if (running_.empty()) return false;
   const SequencePtr last = *running_.rbegin();
   if (last->owner->request.priority <= s.owner->request.priority) return false;
-  preempt(last);
+  preempt(last, step);
   return true;
 }
 

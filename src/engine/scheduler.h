@@ -95,13 +95,13 @@ class Scheduler {
   bool plan(const SequencePtr& s, Step& step);
   void propose_drafts(Sequence& s, const Step& step, std::vector<std::int32_t>& drafts) const;
   int logit_rows_left(const Sequence& s, const Step& step) const;
-  int secure_pages(const SequencePtr& s, int rows);
-  void preempt(const SequencePtr& victim);
+  int secure_pages(const SequencePtr& s, int rows, Step& step);
+  void preempt(const SequencePtr& victim, Step& step);
 
   void admit(Step& step, Time now);
-  bool make_room(const SequencePtr& s);
+  bool make_room(const SequencePtr& s, Step& step);
   bool fits(const Sequence& s) const;
-  bool preempt_for(const Sequence& s);
+  bool preempt_for(const Sequence& s, Step& step);
   void start(const SequencePtr& s, Time now);
 
   void apply(const StepPart& part, const StepResults& results, std::size_t row, Time now);

@@ -20,6 +20,13 @@ struct StepPart {
   int slot = -1;                          // where the drawn token goes in the table of last tokens
   bool token_on_device = false;           // the (only) new token is the table's entry `slot`
   std::vector<std::int32_t> drafts = {};  // the last new tokens; one logit row each, and one for the token before them
+  // Set where the sequence was preempted by a later part of this very step: it holds no pages now, but the step names
+  // those it had.
+  std::vector<PageList> pages_given_up = {};
+
+  const PageList& pages(std::size_t set) const {
+    return pages_given_up.empty() ? sequence->pages[set] : pages_given_up[set];
+  }
 };
 
 struct Step {
