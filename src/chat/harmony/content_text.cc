@@ -21,7 +21,9 @@ void append_lines(std::string_view text, std::string_view prefix, std::string& o
 }
 
 std::string namespace_text(const ToolNamespace& space, const SchemaStyle& style) {
-  std::string out = "## " + space.name + "\n\n";
+  std::string out = "## " + space.name + "\n";
+  if (space.description.empty() && space.tools.empty()) return out;
+  out += '\n';
   append_lines(space.description, space.tools.empty() ? "" : "// ", out);
   if (!space.tools.empty()) {
     out += "namespace " + space.name + " {\n\n";

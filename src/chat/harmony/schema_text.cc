@@ -214,7 +214,9 @@ void SchemaWriter::variants(const Array& list, const std::string& indent, int de
     if (has_string(*schema, "description")) trailing = one_line(string_member(*schema, "description"));
     if (member(*schema, "default") != nullptr) {
       if (!trailing.empty()) trailing += ' ';
-      trailing += "default: " + default_text(*schema);
+      // Unlike a property's, an enum's default is quoted here.
+      const bool listed = member(*schema, "enum") != nullptr;
+      trailing += "default: " + (listed ? compact_json(*member(*schema, "default")) : default_text(*schema));
     }
     if (!trailing.empty()) out_ += " // " + trailing;
   }
