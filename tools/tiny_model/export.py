@@ -50,6 +50,7 @@ def write_checkpoint(state: dict, shape: dict, tokenizer_folder: pathlib.Path, o
     (out / "config.json").write_text(json.dumps(published_config(shape, ids), indent=2) + "\n")
     (out / "generation_config.json").write_text(json.dumps(generation_config(ids), indent=2) + "\n")
     save_file(pack_state(state), out / "model.safetensors")
+    (out / "model.safetensors").chmod(0o644)
 
 
 def load_checkpoint(folder: pathlib.Path, dtype=torch.bfloat16):

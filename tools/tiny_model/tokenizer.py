@@ -16,13 +16,16 @@ import re
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
+from . import words
 from .shapes import VOCAB_SIZE
 
 SPECIALS = [
     "<|startoftext|>", "<|endoftext|>", "<|return|>", "<|constrain|>", "<|channel|>",
     "<|start|>", "<|end|>", "<|message|>", "<|call|>", "<|endofprompt|>",
 ]
-SPACE_WORDS = 620
+SPACE_WORDS = 440
+SHORT_WORDS = set("a an as at be by do go I if in is it me my no of on or so to up us we".split())
+NAMES = {part for name in words.FIRST + words.LAST + words.CITIES for part in name.split()}
 
 O200K_PATTERN = "|".join([
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
@@ -58,14 +61,20 @@ def train_merges(texts: list[str], vocab_size: int) -> tuple[dict, list]:
 
 
 def add_space_words(texts: list[str], vocab: dict, merges: list, size: int) -> None:
-    """Appends `space + word` for the most frequent words that are one token already."""
+    """Appends `space + word` for the most frequent words that are one token already.
+
+    Not for names and fragments: " Anna" and "Anna" should stay the same token.
+    """
     counts = collections.Counter()
     for text in texts:
         counts.update(re.findall(r"(?<= )[A-Za-z]+", text))
+    for name in NAMES:
+        counts.pop(name, None)
     for word, _ in counts.most_common():
         if len(vocab) >= size:
             break
-        if word in vocab and "Ġ" + word not in vocab:
+        long_enough = len(word) > (2 if word.islower() else 3) or word in SHORT_WORDS
+        if long_enough and word in vocab and "Ġ" + word not in vocab:
             vocab["Ġ" + word] = len(vocab)
             merges.append(("Ġ", word))
 
