@@ -24,12 +24,19 @@ void MergeTable::reserve(std::size_t merges) {
   slots_.assign(std::bit_ceil(2 * merges + 2), Slot{});
 }
 
-std::size_t MergeTable::slot_of(std::uint64_t pair) const {
+std::size_t MergeTable::first_slot(std::uint64_t pair) const {
   constexpr std::uint64_t kGoldenRatio = 0x9E3779B97F4A7C15u;  // Fibonacci hashing: the upper bits depend on all bits
-  const std::size_t mask = slots_.size() - 1;
-  std::size_t i = ((pair ^ pair >> 29) * kGoldenRatio >> 32) & mask;
-  while (slots_[i].pair != pair && slots_[i].pair != kEmpty) i = (i + 1) & mask;
+  return ((pair ^ pair >> 29) * kGoldenRatio >> 32) & (slots_.size() - 1);
+}
+
+std::size_t MergeTable::slot_of(std::uint64_t pair) const {
+  std::size_t i = first_slot(pair);
+  while (slots_[i].pair != pair && slots_[i].pair != kEmpty) i = (i + 1) & (slots_.size() - 1);
   return i;
+}
+
+void MergeTable::prefetch(TokenId left, TokenId right) const {
+  __builtin_prefetch(&slots_[first_slot(pair_key(left, right))]);
 }
 
 bool MergeTable::add(TokenId left, TokenId right, TokenId merged) {
@@ -67,9 +74,7 @@ void Bpe::set_byte_ids() {
 
 PairRank Bpe::pair_rank(TokenId left, TokenId right, std::string_view both) const {
   if (by_list_) return merges_.find(left, right);
-  const TokenId id = both.size() == 2
-                         ? tokens_.find_pair(static_cast<unsigned char>(both[0]), static_cast<unsigned char>(both[1]))
-                         : tokens_.find(both);
+  const TokenId id = tokens_.find(both);
   if (id == TokenTable::kNone) return {};
   return {static_cast<std::uint32_t>(id), id};
 }

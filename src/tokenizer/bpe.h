@@ -29,6 +29,7 @@ class MergeTable {
   void reserve(std::size_t merges);                       // before the first add
   bool add(TokenId left, TokenId right, TokenId merged);  // the next rank; false if the pair is there already
   PairRank find(TokenId left, TokenId right) const;
+  void prefetch(TokenId left, TokenId right) const;  // makes an add() or find() soon after cheaper
   std::size_t size() const { return size_; }
 
  private:
@@ -38,6 +39,7 @@ class MergeTable {
   };
   static constexpr std::uint64_t kEmpty = ~std::uint64_t{0};
 
+  std::size_t first_slot(std::uint64_t pair) const;
   std::size_t slot_of(std::uint64_t pair) const;
 
   std::vector<Slot> slots_;  // open addressing, a power of two, at most half full

@@ -24,8 +24,12 @@ class TokenTable {
   void add_hidden(std::string_view bytes);
 
   TokenId find(std::string_view bytes) const;  // kNone if there is none
-  TokenId find_pair(unsigned char a, unsigned char b) const { return pairs_[std::size_t{a} << 8 | b]; }
-  std::string_view bytes(TokenId id) const {  // empty if out of range
+  // find(bytes), sooner if the guess is right.
+  TokenId find_near(TokenId guess, std::string_view bytes) const {
+    return !hidden(guess) && this->bytes(guess) == bytes ? guess : find(bytes);
+  }
+  void prefetch(std::string_view bytes) const;  // makes a find() soon after cheaper
+  std::string_view bytes(TokenId id) const {    // empty if out of range
     if (id < 0 || id >= size()) return {};
     const auto i = static_cast<std::size_t>(id);
     return std::string_view(arena_).substr(begin_[i], begin_[i + 1] - begin_[i]);
@@ -34,19 +38,25 @@ class TokenTable {
   int bytes_max() const { return static_cast<int>(bytes_max_); }  // of the tokens that find() returns
 
  private:
+  // A token of at most 8 bytes is known by `head` and `size` alone, so that most look-ups touch one cache line.
   struct Slot {
-    std::uint32_t tag;  // upper half of the hash: tells most strangers apart without touching their bytes
+    std::uint64_t head = 0;
+    std::uint32_t size = 0;
     TokenId id = kNone;
   };
 
-  void append(std::string_view bytes);
+  std::size_t slot_of(std::string_view bytes) const;  // where `bytes` is, or would go
+  void append(std::string_view bytes, bool hidden);
+  bool hidden(TokenId id) const { return id < 0 || id >= size() || hidden_[static_cast<std::size_t>(id)]; }
   void grow(std::size_t slots);
 
   std::string arena_;
   std::vector<std::uint32_t> begin_ = {0};  // size() + 1 offsets into arena_
+  std::vector<bool> hidden_;                // by id
   std::vector<Slot> slots_;                 // open addressing, a power of two, at most half full
   std::size_t findable_ = 0;
   std::size_t bytes_max_ = 0;
+  std::vector<TokenId> bytes_ = std::vector<TokenId>(1u << 8, kNone);   // the tokens of one byte
   std::vector<TokenId> pairs_ = std::vector<TokenId>(1u << 16, kNone);  // the tokens of two bytes
 };
 

@@ -30,6 +30,20 @@ void load_tiktoken(benchmark::State& state) {
 }
 BENCHMARK(load_tiktoken)->Unit(benchmark::kMillisecond);
 
+void load_json(benchmark::State& state) {
+  const std::string file = o200k_json(o200k()).text;
+  for (auto _ : state) benchmark::DoNotOptimize(tokenizer_from_json(file));
+  count_bytes(state, file.size());
+}
+BENCHMARK(load_json)->Unit(benchmark::kMillisecond);
+
+void parse_json(benchmark::State& state) {
+  const std::string file = o200k_json(o200k()).text;
+  for (auto _ : state) benchmark::DoNotOptimize(json::parse(file));
+  count_bytes(state, file.size());
+}
+BENCHMARK(parse_json)->Unit(benchmark::kMillisecond);
+
 void encode(benchmark::State& state, const std::string& text) {
   std::vector<TokenId> ids;
   for (auto _ : state) {

@@ -63,59 +63,11 @@ TEST(TokenizerJson, BothSpellingsOfMergesMeanTheSame) {
   expect_vectors(*tokenizer_from_json(json::serialize(other)), "tokenizer_small_vectors.jsonl");
 }
 
-// The published o200k merges in tokenizer.json form: every way to cut a token into two tokens, by rank of the token, of
-// its left half, of its right half (harmony.md 1.4).
-std::string o200k_json(const Tokenizer& o200k) {
-  std::vector<std::string> spelled_byte;
-  int next = 0x100;
-  for (int b = 0; b < 256; ++b) {
-    const bool itself = (b >= 0x21 && b <= 0x7E) || (b >= 0xA1 && b <= 0xAC) || b >= 0xAE;
-    const int code = itself ? b : next++;
-    spelled_byte.push_back(
-        code < 0x80 ? std::string(1, static_cast<char>(code))
-                    : std::string{static_cast<char>(0xC0 | code >> 6), static_cast<char>(0x80 | (code & 0x3F))});
-  }
-  std::unordered_map<std::string_view, TokenId> ids;
-  for (TokenId id = 0; id < 199'998; ++id) ids.emplace(o200k.decode(id), id);
-  const auto spelled = [&](TokenId id) {
-    std::string out = "\"";
-    for (const char c : o200k.decode(id)) {
-      if (c == '"' || c == '\\') out += '\\';
-      out += spelled_byte[static_cast<unsigned char>(c)];
-    }
-    return out + "\"";
-  };
-  std::string vocab, merges;
-  std::size_t merge_count = 0;
-  for (TokenId id = 0; id < 199'998; ++id) {
-    vocab += fmt::format("{}{}: {}", id == 0 ? "" : ",\n      ", spelled(id), id);
-    const std::string_view bytes = o200k.decode(id);
-    std::vector<std::pair<TokenId, TokenId>> cuts;
-    for (std::size_t cut = 1; cut < bytes.size(); ++cut) {
-      const auto left = ids.find(bytes.substr(0, cut));
-      const auto right = ids.find(bytes.substr(cut));
-      if (left != ids.end() && right != ids.end()) cuts.emplace_back(left->second, right->second);
-    }
-    std::sort(cuts.begin(), cuts.end());
-    for (const auto& [left, right] : cuts) {
-      merges += fmt::format("{}[\n        {},\n        {}\n      ]", merge_count++ == 0 ? "" : ",\n      ",
-                            spelled(left), spelled(right));
-    }
-  }
-  EXPECT_EQ(merge_count, 446'189u);
-  json::Value frame = small_json();
-  frame.at("added_tokens") = json::parse(R"([{"id":199998,"content":"<|startoftext|>","special":true}])").value();
-  frame.at("model").as_object()["vocab"] = "VOCAB";
-  frame.at("model").as_object()["merges"] = "MERGES";
-  std::string text = json::serialize(frame);
-  text.replace(text.find("\"VOCAB\""), 7, "{\n      " + vocab + "\n    }");
-  text.replace(text.find("\"MERGES\""), 8, "[\n      " + merges + "\n    ]");
-  return text;
-}
-
 TEST(TokenizerJson, ListedMergesOfO200kGiveTheIdsOfItsRanks) {
   const auto by_rank = tokenizer_from_tiktoken(repository_file("tests/data/o200k_base.tiktoken"));
-  const auto by_list = tokenizer_from_json(o200k_json(*by_rank));
+  const O200kJson json_form = o200k_json(*by_rank);
+  EXPECT_EQ(json_form.merges, 446'189u);
+  const auto by_list = tokenizer_from_json(json_form.text);
   EXPECT_EQ(by_list->vocabulary(), 199'999);
   EXPECT_EQ(by_list->token_bytes_max(), 128);
   for (const TextVector& vector : read_text_vectors("tokenizer_vectors.jsonl")) {
