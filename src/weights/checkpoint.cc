@@ -75,7 +75,7 @@ std::vector<std::string> safetensors_files(const std::string& folder) {
 
 }  // namespace
 
-CheckpointFolder::CheckpointFolder(std::string folder, const LoadOptions& options)
+CheckpointFolder::CheckpointFolder(std::string folder, const SourceOptions& options)
     : StoredSource(options), folder_(std::move(folder)), generation_config_(json::Object{}) {
   while (folder_.size() > 1 && folder_.back() == '/') folder_.pop_back();
   read_configs();

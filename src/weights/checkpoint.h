@@ -20,7 +20,7 @@ namespace rose {
 // layout's config is given in published keys, its q, k, v as the parts they are.
 class CheckpointFolder : public StoredSource {
  public:
-  CheckpointFolder(std::string folder, const LoadOptions& options);
+  CheckpointFolder(std::string folder, const SourceOptions& options);
 
   const json::Value& config() const override { return config_; }
   const json::Value& generation_config() const override { return generation_config_; }

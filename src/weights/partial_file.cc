@@ -35,7 +35,8 @@ void check_room(const std::string& folder, std::uint64_t bytes) {
   const std::uint64_t room = static_cast<std::uint64_t>(status.f_bavail) * status.f_frsize;
   if (room < bytes) {
     throw StartError(fmt::format("{}: needs {:.2f} GiB, {:.2f} GiB are free", folder, static_cast<double>(bytes) / kGib,
-                                 static_cast<double>(room) / kGib));
+                                 static_cast<double>(room) / kGib),
+                     kExitDoesNotFit);
   }
 }
 

@@ -104,7 +104,7 @@ bool is_rose_file(const std::string& path) {
   return magic == kRoseMagic;
 }
 
-RoseFile::RoseFile(const std::string& path, const LoadOptions& options) : StoredSource(options), path_(path) {
+RoseFile::RoseFile(const std::string& path, const SourceOptions& options) : StoredSource(options), path_(path) {
   const json::Value header = read_header();
   const json::Object& object = header.get_object();
   const auto need = [&](const char* key) -> const json::Value& {

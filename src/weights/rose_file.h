@@ -35,7 +35,7 @@ bool is_rose_file(const std::string& path);  // begins with the magic
 
 class RoseFile : public StoredSource {
  public:
-  RoseFile(const std::string& path, const LoadOptions& options);
+  RoseFile(const std::string& path, const SourceOptions& options);
 
   const json::Value& config() const override { return config_; }
   const json::Value& generation_config() const override { return generation_config_; }

@@ -158,7 +158,8 @@ class Writer {
     const WeightSlice whole = slice_of(spec, ParallelPlan{}, 0);
     Arena arena(Device{}, slice_bytes(spec, whole, tensor.format), spec.name);
     // Tiles that are not exact are all counted before they are refused: the user sees how many there are.
-    const LoadOptions load{.allow_inexact = true, .map = false, .threads = options_.threads, .report = &report_.tiles};
+    const SourceOptions load{
+        .allow_inexact = true, .map = false, .threads = options_.threads, .report = &report_.tiles};
     const Weight weight = load_slice(source_.locate(spec), spec, whole, tensor.format, arena, load);
     write_extent(tensor.payload, weight.payload.raw());
     if (tensor.scales.bytes > 0) write_extent(tensor.scales, weight.scales.raw());

@@ -10,7 +10,7 @@
 
 namespace rose {
 
-std::unique_ptr<StoredSource> open_stored(const std::string& path, const LoadOptions& options) {
+std::unique_ptr<StoredSource> open_stored(const std::string& path, const SourceOptions& options) {
   std::error_code error;
   const std::filesystem::file_status status = std::filesystem::status(path, error);
   if (!std::filesystem::exists(status)) throw StartError(fmt::format("{}: no such file or directory", path));

@@ -57,7 +57,7 @@ void run_copy(const Copy& copy) {
 class SliceLoader {
  public:
   SliceLoader(const StoredWeight& stored, const WeightSpec& spec, const WeightSlice& slice, WeightFormat format,
-              Arena& arena, const LoadOptions& options)
+              Arena& arena, const SourceOptions& options)
       : stored_(stored), spec_(spec), slice_(slice), arena_(arena), options_(options) {
     CHECK(arena.device().is_cpu(), "weights load into host memory, not {}", arena.device().name());
     CHECK(stored.parts.size() == spec.parts.size() && slice.rows.size() == spec.parts.size(), "{}", spec.name);
@@ -256,7 +256,7 @@ class SliceLoader {
   const WeightSpec& spec_;
   const WeightSlice& slice_;
   Arena& arena_;
-  const LoadOptions& options_;
+  const SourceOptions& options_;
   Weight weight_;
   std::vector<Copy> copies_;
 };
@@ -271,7 +271,7 @@ void TileReport::add(const TileReport& other) {
 }
 
 Weight load_slice(const StoredWeight& stored, const WeightSpec& spec, const WeightSlice& slice, WeightFormat format,
-                  Arena& arena, const LoadOptions& options) {
+                  Arena& arena, const SourceOptions& options) {
   return SliceLoader(stored, spec, slice, format, arena, options).load();
 }
 

@@ -55,7 +55,7 @@ struct TileReport {
   void add(const TileReport& other);
 };
 
-struct LoadOptions {
+struct SourceOptions {
   bool allow_inexact = false;  // round FP8 tiles that are not exact, instead of StartError
   bool map = false;            // hand out tensors in the mapping where nothing has to be cut or converted
   int threads = 1;
@@ -64,11 +64,11 @@ struct LoadOptions {
 
 // The slice of `spec` in `format` (kVector and kMatrix: bf16 whatever it says), in arena memory; CPU arenas only.
 Weight load_slice(const StoredWeight& stored, const WeightSpec& spec, const WeightSlice& slice, WeightFormat format,
-                  Arena& arena, const LoadOptions& options);
+                  Arena& arena, const SourceOptions& options);
 
 class StoredSource : public WeightSource {
  public:
-  explicit StoredSource(LoadOptions options) : options_(options) {}
+  explicit StoredSource(SourceOptions options) : options_(options) {}
 
   // Where the weight lies; shapes and dtypes checked against the spec. Throws StartError.
   virtual StoredWeight locate(const WeightSpec& spec) const = 0;
@@ -78,10 +78,10 @@ class StoredSource : public WeightSource {
   }
 
  private:
-  LoadOptions options_;
+  SourceOptions options_;
 };
 
 // As open_weights. options.report must outlive the source.
-std::unique_ptr<StoredSource> open_stored(const std::string& path, const LoadOptions& options);
+std::unique_ptr<StoredSource> open_stored(const std::string& path, const SourceOptions& options);
 
 }  // namespace rose

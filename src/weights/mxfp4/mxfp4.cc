@@ -95,8 +95,8 @@ bool to_bf16_row(const std::uint8_t* codes, const std::uint8_t* scales, std::int
       values[2 * i] = table[bytes[i] & 15];
       values[2 * i + 1] = table[bytes[i] >> 4];
     }
-    // Only scale 2^127 can leave bfloat16's range.
-    if (scales[group] >= 254) {
+    // 6 * 2^125 is the largest product that bfloat16 holds.
+    if (scales[group] > kScaleAlwaysInFloat) {
       exact = exact && scales[group] != kScaleNan &&
               std::all_of(values, values + kMxfp4Group, [](Bf16 value) { return std::isfinite(to_float(value)); });
     }
