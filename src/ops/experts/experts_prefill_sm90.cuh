@@ -278,18 +278,18 @@ __device__ inline void expert_consume(ExpertShared<kStage>& shared, const Expert
 // --- kernel
 // --------------------------------------------------------------------------------------------------------------
 
+// Codes 0..7: 0, 0.5, 1, 1.5, 2, 3, 4, 6.
+__device__ inline float e2m1_magnitude(int code) {
+  return code < 2 ? 0.5f * code : (1.f + 0.5f * (code & 1)) * (1 << (code / 2 - 1));
+}
+
 template <ExpertStage kStage>
 __device__ inline void expert_setup(ExpertShared<kStage>& shared) {
   using C = ExpertConfig<kStage>;
-  constexpr float kMagnitudes[8] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
-  for (int i = threadIdx.x; i < 15 * 4; i += C::kThreads) {  // pairs of magnitudes at shift i / 4 - 8: exact in e4m3
+  for (int i = threadIdx.x; i < 15 * 4; i += C::kThreads) {  // two codes at shift i / 4 - 8: exact in e4m3
     const float power = __int_as_float((i / 4 - 8 + 127) << 23);
-    float low = 0, high = 0;
-#pragma unroll
-    for (int m = 0; m < 4; ++m) {
-      if (i % 4 == m) low = kMagnitudes[2 * m], high = kMagnitudes[2 * m + 1];
-    }
-    reinterpret_cast<std::uint16_t*>(shared.table)[i] = ptx::pack_e4m3(low * power, high * power);
+    reinterpret_cast<std::uint16_t*>(shared.table)[i] =
+        ptx::pack_e4m3(e2m1_magnitude(i % 4 * 2) * power, e2m1_magnitude(i % 4 * 2 + 1) * power);
   }
   if (threadIdx.x != 0) return;
   for (int stage = 0; stage < C::kXStages; ++stage) {
