@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <ostream>
 #include <string>
 
 #include "base/result.h"
@@ -111,6 +112,8 @@ struct Refusal {
   const char* also;
 };
 
+void PrintTo(const Refusal& refusal, std::ostream* out) { *out << refusal.name; }
+
 class GptOssConfigRefuses : public ::testing::TestWithParam<Refusal> {};
 
 TEST_P(GptOssConfigRefuses, SayingTheFieldAndWhatIsExpected) {
@@ -119,7 +122,7 @@ TEST_P(GptOssConfigRefuses, SayingTheFieldAndWhatIsExpected) {
     FAIL() << "accepted";
   } catch (const StartError& error) {
     EXPECT_THAT(error.what(), AllOf(HasSubstr(GetParam().says), HasSubstr(GetParam().also)));
-    EXPECT_EQ(error.exit_code(), 3);
+    EXPECT_EQ(error.exit_code(), kExitBadFiles);
   }
 }
 

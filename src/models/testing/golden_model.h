@@ -34,6 +34,16 @@ struct GoldenRun {
     for (const GoldenRow& row : rows) indices.push_back(row.row);
     return indices;
   }
+
+  // The run cut to its first `count` tokens: attention is causal, so the rows left have the same logits.
+  GoldenRun first(int count) const {
+    GoldenRun cut = *this;
+    cut.tokens.resize(std::min(tokens.size(), static_cast<std::size_t>(count)));
+    std::erase_if(cut.rows, [&](const GoldenRow& row) { return row.row >= count; });
+    CHECK(!cut.rows.empty(), "{}: no row below {}", name, count);
+    cut.name = fmt::format("{} tokens", cut.tokens.size());
+    return cut;
+  }
 };
 
 // The bound of every comparison, as a share of the largest |logit|.
