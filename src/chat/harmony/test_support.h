@@ -15,7 +15,7 @@
 namespace rose::harmony {
 
 // One id a byte, and the named special tokens behind them: the smallest vocabulary the format works with.
-class ByteTokenizer final : public Tokenizer {
+class ByteTokenizer : public Tokenizer {
  public:
   ByteTokenizer() {
     for (int i = 0; i < 256; ++i) bytes_.emplace_back(1, static_cast<char>(i));
@@ -83,7 +83,7 @@ std::vector<GoldenCase> read_golden(const std::string& kind);
 Conversation conversation_of(const json::Value& value);
 
 // A conversation with these tools and one user message.
-Conversation with_tools(std::initializer_list<const char*> names);
+Conversation with_tools(const std::vector<std::string>& names);
 
 // All that a parser said about a generation.
 struct Transcript {

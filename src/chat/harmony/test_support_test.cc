@@ -136,10 +136,10 @@ Conversation conversation_of(const json::Value& value) {
   return conversation;
 }
 
-Conversation with_tools(std::initializer_list<const char*> names) {
+Conversation with_tools(const std::vector<std::string>& names) {
   Conversation conversation;
   conversation.messages.push_back({.role = Role::kUser, .content = "hi"});
-  for (const char* name : names) conversation.tools.push_back({.name = name});
+  for (const std::string& name : names) conversation.tools.push_back({.name = name});
   return conversation;
 }
 
