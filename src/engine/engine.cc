@@ -141,6 +141,7 @@ void Engine::stop(Time deadline) {
 void Engine::loop() {
   while (receive()) {
     launch_steps();
+    publish_stats();  // who runs and who waits, before a step that may take long
     if (!in_flight_.empty()) commit_oldest();
     deliver();
     publish_stats();

@@ -320,8 +320,7 @@ TEST(Scheduler, ACancelledRequestEndsAtOnceAndItsPagesReturnWithTheLastStepThatN
   stepper.add(request_of(1, prompt_of(20), 10, 2));
   ASSERT_TRUE(stepper.plan());
   ASSERT_TRUE(stepper.plan());
-  stepper.scheduler().cancel(1);
-  (void)stepper.plan();
+  stepper.cancel(1);
   for (const Outcome& outcome : stepper.outcome(1)) EXPECT_EQ(outcome.finish, FinishReason::kCancelled);
   EXPECT_EQ(stepper.scheduler().tables().pool(0).live(), 0);
   EXPECT_GT(stepper.scheduler().tables().pool(0).fenced(), 0);

@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <csignal>
+#include <cstdio>
 #include <string_view>
 
 #include "base/random.h"
@@ -128,7 +130,7 @@ void simulate(std::uint64_t seed, std::uint64_t& steps) {
     if (!requests.empty() && draws.chance(3)) {
       const int victim = draws.below(static_cast<int>(requests.size()));
       cancelled[static_cast<std::size_t>(victim)] = true;
-      stepper.scheduler().cancel(static_cast<RequestId>(victim + 1));
+      stepper.cancel(static_cast<RequestId>(victim + 1));
     }
     while (stepper.steps_in_flight() < depth && draws.chance(80) && stepper.plan(now)) ++step;
     if (stepper.steps_in_flight() > 0 && draws.chance(80)) stepper.commit(now);
@@ -144,13 +146,24 @@ void simulate(std::uint64_t seed, std::uint64_t& steps) {
   }
 }
 
+// A broken invariant ends the process: say which seed that was.
+std::uint64_t current_seed = 0;
+extern "C" void print_seed(int) {
+  std::fprintf(stderr, "seed %llu: rerun with --gtest_filter='Simulation.*' --first_seed=%llu --seeds=1\n",
+               static_cast<unsigned long long>(current_seed), static_cast<unsigned long long>(current_seed));
+}
+
 TEST(Simulation, EveryAnswerIsRightUnderAnySchedule) {
   const std::uint64_t first = argument("--first_seed=", 0), count = argument("--seeds=", 400);
   std::uint64_t steps = 0;
+  std::signal(SIGABRT, print_seed);
   for (std::uint64_t seed = first; seed < first + count; ++seed) {
+    current_seed = seed;
     simulate(seed, steps);
-    ASSERT_FALSE(HasFatalFailure()) << "rerun with --gtest_filter='Simulation.*' --first_seed=" << seed << " --seeds=1";
+    if (HasFatalFailure()) print_seed(0);
+    ASSERT_FALSE(HasFatalFailure());
   }
+  std::signal(SIGABRT, SIG_DFL);
   RecordProperty("steps", static_cast<int>(steps));
 }
 

@@ -6,14 +6,13 @@ namespace rose {
 
 SamplingState::SamplingState(const DecodingOptions& options, std::uint64_t seed, std::span<const std::int32_t> prompt)
     : options_(&options), seed_(seed) {
-  counts_ = options.presence_penalty != 0 || options.frequency_penalty != 0;
-  repeats_ = options.repetition_penalty != 1;
-  penalties_ = counts_ || repeats_;
+  const bool repeats = options.repetition_penalty != 1;
+  penalties_ = repeats || options.presence_penalty != 0 || options.frequency_penalty != 0;
   for (const auto& [token, bias] : options.logit_bias) entry(token).bias = bias;  // the last of equal ids counts
   if (options.min_tokens > 0 && !options.ignore_stop) {
     for (const std::int32_t token : options.stop_tokens) entry(token).stops = true;
   }
-  if (repeats_) {
+  if (repeats) {
     for (const std::int32_t token : prompt) entry(token).seen = true;
   }
 }

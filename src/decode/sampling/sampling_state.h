@@ -23,8 +23,8 @@ class SamplingState {
   // masked by min_tokens depend on their number alone.
   bool needs_tokens() const { return penalties_; }
 
-  // Adjustments that one row may take, at most.
-  int adjustments_max() const { return static_cast<int>(entries_.size()) + (repeats_ || counts_ ? 1 : 0); }
+  // Adjustments that a row may take, at most; never more than the vocabulary has tokens.
+  int adjustments_max() const { return static_cast<int>(entries_.size()); }
 
   // The row that draws generated token number `number` (0: the first). Its adjustments are appended, one a token.
   ops::SampleRow row(int number, std::vector<ops::LogitAdjustment>& adjustments) const;
@@ -43,8 +43,6 @@ class SamplingState {
 
   const DecodingOptions* options_;
   std::uint64_t seed_;
-  bool counts_ = false;   // presence or frequency penalty
-  bool repeats_ = false;  // repetition penalty
   bool penalties_ = false;
   std::vector<Entry> entries_;  // only tokens that may need an adjustment, in order of first sight
   std::unordered_map<std::int32_t, std::size_t> index_;

@@ -18,9 +18,9 @@ namespace rose::testing {
 struct FakeModelOptions {
   int vocabulary = 97;
   int positions_max = 256;
-  std::vector<int> windows = {0, 5};     // of the KV sets; set i has the layers i and i + windows.size()
-  std::int32_t poison = -1;              // rows that see this token get NaN logits
-  std::function<void()> before_forward;  // on the worker's thread: delays, for tests of time
+  std::vector<int> windows = {0, 5};          // of the KV sets; set i has the layers i and i + windows.size()
+  std::int32_t poison = -1;                   // rows that see this token get NaN logits
+  std::function<void()> before_forward = {};  // on the worker's thread: delays, for tests of time
 };
 
 // What the model predicts after `tokens`: the largest logit.

@@ -77,6 +77,12 @@ void Stepper::add(Request request, Time now) {
   scheduler_->check_invariant();
 }
 
+void Stepper::cancel(RequestId id) {
+  scheduler_->cancel(id);
+  scheduler_->check_invariant();
+  take_events();
+}
+
 bool Stepper::plan(Time now) {
   Step step = scheduler_->next(now);
   scheduler_->check_invariant();

@@ -33,6 +33,7 @@ class Stepper {
 
   Scheduler& scheduler() { return *scheduler_; }
   void add(Request request, Time now = {});
+  void cancel(RequestId id);
   bool plan(Time now = {});    // false: an empty step
   void commit(Time now = {});  // runs and commits the oldest planned step
   int steps_in_flight() const { return static_cast<int>(planned_.size()); }
