@@ -9,6 +9,7 @@
 #include <mutex>
 #include <set>
 
+#include "base/log.h"
 #include "engine/testing/fake_model.h"
 #include "engine/testing/stepper.h"
 
@@ -95,6 +96,7 @@ EngineOptions options_of(const Setting& setting) {
 
 std::unique_ptr<TokenEngine> engine_of(const EngineOptions& options, const FakeModelOptions& model = {},
                                        int ranks = 1) {
+  spdlog::set_level(spdlog::level::warn);
   std::vector<std::unique_ptr<Model>> models;
   for (int rank = 0; rank < ranks; ++rank) models.push_back(make_fake_model(model, rank, ranks));
   std::vector<std::unique_ptr<Communicator>> communicators;
