@@ -32,6 +32,9 @@ static_assert(kLanes <= 16);
 struct FloatRow {
   const float* weights = nullptr;
 
+  const std::uint8_t* bytes(std::int64_t g) const {
+    return reinterpret_cast<const std::uint8_t*>(weights + g * kGroup);
+  }
   HWY_INLINE V decode(std::int64_t g, int v) const {
     return hn::Load(D(), weights + g * kGroup + v * static_cast<int>(kLanes));
   }
@@ -51,6 +54,10 @@ struct Bf16Row {
     return {reinterpret_cast<const std::uint16_t*>(padded)};
   }
 
+  static std::int64_t row_bytes(const Weight& weight) { return weight.in * 2; }
+  const std::uint8_t* bytes(std::int64_t g) const {
+    return reinterpret_cast<const std::uint8_t*>(weights + g * kGroup);
+  }
   HWY_INLINE V decode(std::int64_t g, int v) const {
     const hn::Rebind<std::uint16_t, D> d16;
     const hn::RebindToUnsigned<D> d32;
@@ -81,6 +88,8 @@ struct Fp8Row {
     return {padded, scales + whole / kFp8Tile};
   }
 
+  static std::int64_t row_bytes(const Weight& weight) { return weight.in; }
+  const std::uint8_t* bytes(std::int64_t g) const { return weights + g * kGroup; }
   HWY_INLINE V decode(std::int64_t g, int v) const {
     const D d;
     const hn::Rebind<std::uint8_t, D> d8;
@@ -116,21 +125,26 @@ struct Mxfp4Row {
   Mxfp4Row advanced(std::int64_t groups) const { return {codes + groups * kGroup / 2, scales + groups}; }
   Mxfp4Row tail(std::int64_t, std::uint8_t*) const { return *this; }  // rows are whole groups
 
+  static std::int64_t row_bytes(const Weight& weight) { return weight.in / 2; }
+  const std::uint8_t* bytes(std::int64_t g) const { return codes + g * kGroup / 2; }
+
   // Vector v holds the low nibbles (v < kGroupVectors / 2) or the high ones of kLanes bytes.
   HWY_INLINE V decode(std::int64_t g, int v) const {
     const D d;
     const int half = kGroupVectors / 2;
-    const std::uint8_t* bytes = codes + g * kGroup / 2 + v % half * static_cast<int>(kLanes);
+    const std::uint8_t* from = bytes(g) + v % half * static_cast<int>(kLanes);
     const V scale = hn::Set(d, kE8m0[scales[g]]);
 #if HWY_TARGET <= HWY_AVX3
     // Sixteen codes, sixteen lanes: one permutation of the scaled table by the codes.
     const hn::Rebind<std::uint8_t, D> d8;
     const hn::RebindToUnsigned<D> d32;
-    const auto words = hn::PromoteTo(d32, hn::LoadU(d8, bytes));
-    const auto code = v < half ? hn::And(words, hn::Set(d32, 15u)) : hn::ShiftRight<4>(words);
-    return hn::TableLookupLanes(hn::Mul(hn::Load(d, kE2m1), scale), hn::IndicesFromVec(d, code));
+    const auto words = hn::PromoteTo(d32, hn::LoadU(d8, from));
+    // The permutation looks at the lowest four bits of an index alone, so the low nibble needs no mask (IndicesFromVec
+    // would want one).
+    const hn::Indices512<float> code{(v < half ? words : hn::ShiftRight<4>(words)).raw};
+    return hn::TableLookupLanes(hn::Mul(hn::Load(d, kE2m1), scale), code);
 #elif HWY_TARGET == HWY_SCALAR
-    return hn::Mul(hn::Set(d, kE2m1[v < half ? *bytes & 15 : *bytes >> 4]), scale);
+    return hn::Mul(hn::Set(d, kE2m1[v < half ? *from & 15 : *from >> 4]), scale);
 #else
     // Twice the value fits a signed byte.
     alignas(16) static constexpr std::int8_t kDoubled[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
@@ -138,7 +152,7 @@ struct Mxfp4Row {
     const hn::Rebind<std::int8_t, D> di8;
     const hn::RebindToSigned<D> di32;
     alignas(16) std::uint8_t lanes[16] = {};
-    std::memcpy(lanes, bytes, kLanes);
+    std::memcpy(lanes, from, kLanes);
     const auto packed = hn::Load(d128, lanes);
     const auto code = v < half ? hn::And(packed, hn::Set(d128, 15)) : hn::ShiftRight<4>(packed);
     const auto table = hn::Load(d128, reinterpret_cast<const std::uint8_t*>(kDoubled));

@@ -16,6 +16,7 @@
 // foreach_target.h comes before everything that is compiled once per target.
 // clang-format off
 #include "hwy/foreach_target.h"
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 #include "ops/linear/decode-inl.h"
 // clang-format on
@@ -36,9 +37,12 @@ constexpr std::size_t kTileFloats = kTileOuts * kTileRows * kLanes;  // accumula
 constexpr std::size_t kBlockTiles = (static_cast<int>(kRowsMax) + kTileRows - 1) / kTileRows;
 
 // acc[r][o] += W[o] . x[r] over `groups` groups; acc is [kRows][kTileOuts] vectors in memory.
+//
+// `ahead`: bytes to the same place of the next tile's rows, or 0. A row is shorter than what the hardware's own
+// prefetch needs to get going, and weights read once come from memory.
 template <int kRows, class Row>
 HWY_INLINE void accumulate(const Row (&rows)[kTileOuts], const float* const* x, std::int64_t x_begin,
-                           std::int64_t groups, float* HWY_RESTRICT acc) {
+                           std::int64_t groups, std::int64_t ahead, float* HWY_RESTRICT acc) {
   const D d;
   V sum[kRows][kTileOuts];
 #pragma GCC unroll 8
@@ -49,6 +53,10 @@ HWY_INLINE void accumulate(const Row (&rows)[kTileOuts], const float* const* x, 
   const float* xs[kRows];
   for (int r = 0; r < kRows; ++r) xs[r] = x[r] + x_begin;
   for (std::int64_t g = 0; g < groups; ++g) {
+    if (ahead != 0) {
+#pragma GCC unroll 8
+      for (int o = 0; o < kTileOuts; ++o) hwy::Prefetch(rows[o].bytes(g) + ahead);
+    }
 #pragma GCC unroll 8
     for (int v = 0; v < kGroupVectors; ++v) {
       V w[kTileOuts];
@@ -72,14 +80,14 @@ HWY_INLINE void accumulate(const Row (&rows)[kTileOuts], const float* const* x, 
 // accumulate for a row count known at run time.
 template <int kMost, class Row>
 HWY_INLINE void accumulate_rows(std::int64_t count, const Row (&rows)[kTileOuts], const float* const* x,
-                                std::int64_t x_begin, std::int64_t groups, float* acc) {
+                                std::int64_t x_begin, std::int64_t groups, std::int64_t ahead, float* acc) {
   if constexpr (kMost > 1) {
     if (count < kMost) {
-      accumulate_rows<kMost - 1>(count, rows, x, x_begin, groups, acc);
+      accumulate_rows<kMost - 1>(count, rows, x, x_begin, groups, ahead, acc);
       return;
     }
   }
-  accumulate<kMost>(rows, x, x_begin, groups, acc);
+  accumulate<kMost>(rows, x, x_begin, groups, ahead, acc);
 }
 
 template <class Row>
@@ -120,9 +128,10 @@ void dot_few_rows(const DotBlock& block, float* sums) {
   const bool tail = block.weight->in % kGroup != 0;
   for (std::int64_t out = block.out_begin; out < block.out_end; out += kTileOuts) {
     const Tile<Row> tile(block, out);
+    const std::int64_t ahead = out + 2 * kTileOuts <= block.weight->out ? kTileOuts * Row::row_bytes(*block.weight) : 0;
     alignas(64) float acc[kTileFloats] = {};
-    accumulate_rows<kDirectRows>(block.row_count, tile.rows, block.rows, 0, groups, acc);
-    if (tail) accumulate_rows<kDirectRows>(block.row_count, tile.tails, block.rows, groups * kGroup, 1, acc);
+    accumulate_rows<kDirectRows>(block.row_count, tile.rows, block.rows, 0, groups, ahead, acc);
+    if (tail) accumulate_rows<kDirectRows>(block.row_count, tile.tails, block.rows, groups * kGroup, 1, 0, acc);
     reduce(acc, 0, block.row_count, out - block.out_begin, std::min<std::int64_t>(kTileOuts, block.out_end - out),
            sums);
   }
@@ -154,7 +163,7 @@ void dot_many_rows(const DotBlock& block, float* sums) {
     FloatRow floats[kTileOuts];
     for (int o = 0; o < kTileOuts; ++o) floats[o].weights = decoded + o * count * kGroup;
     for (std::int64_t r = 0; r < block.row_count; r += kTileRows) {
-      accumulate_rows<kTileRows>(block.row_count - r, floats, block.rows + r, x_begin, count,
+      accumulate_rows<kTileRows>(block.row_count - r, floats, block.rows + r, x_begin, count, 0,
                                  acc + r * kTileOuts * static_cast<std::int64_t>(kLanes));
     }
   };
