@@ -142,12 +142,14 @@ def single_thoughts(a: int, op: str, b: int, effort: str) -> str:
 def number(rng: random.Random, most: int) -> int:
     """Uniform in the number of digits first, so that short numbers are common."""
     count = rng.randint(1, most)
+    if count > 1 and rng.random() < 0.06:  # runs of one digit are easy to miscount
+        return int(str(rng.randint(1, 9)) * count)
     return rng.randint(0 if count == 1 else 10 ** (count - 1), 10**count - 1)
 
 
 def operands(rng: random.Random, op: str) -> tuple[int, int]:
     if op in "+-":
-        most = 6 if rng.random() < 0.12 else 4
+        most = 6 if rng.random() < 0.2 else 4
         a, b = number(rng, most), number(rng, most)
         if op == "-" and a < b and rng.random() < 0.7:
             a, b = b, a
@@ -275,6 +277,37 @@ STORIES = [  # (text, first step, second step) with x for the first step's resul
 ]
 
 
+SHORT_STORIES = [
+    ("I bought {t} {i} for {s} dollars each. How much did I pay?", "s*t"),
+    ("{n} buys {t} {i} at {s} euros each. How much does {n} pay?", "s*t"),
+    ("One of the {i} costs {s} dollars. How much do {t} cost?", "s*t"),
+    ("There are {s} {i} in every box. How many {i} are in {t} boxes?", "s*t"),
+    ("I have {a} {i} and you have {b}. How many {i} do we have together?", "a+b"),
+    ("{n} has {a} {i} and finds {b} more. How many {i} does {n} have?", "a+b"),
+    ("{n} had {a} {i} and lost {b}. How many {i} are left?", "a-b"),
+    ("I had {a} {i} and ate {b}. How many do I still have?", "a-b"),
+    ("{n} is {a} and {m} is {b} years older. How old is {m}?", "a+b"),
+    ("{q} {i} are shared by {t} friends. How many does each get?", "q/t"),
+    ("A car drives {s} km an hour. How far does it get in {t} hours?", "s*t"),
+    ("A book has {a} pages and I have read {b}. How many pages are left?", "a-b"),
+]
+
+
+def short_story(rng: random.Random, setting: Setting, memory: Memory) -> Turn:
+    """One step, told in words."""
+    text, (x, op, y) = rng.choice(SHORT_STORIES)
+    t = rng.randint(2, 9)
+    low = rng.randint(1, 49)
+    values = {"a": low + rng.randint(1, 300), "b": low, "s": rng.randint(2, 99), "t": t, "q": t * rng.randint(2, 60)}
+    a, b = values[x], values[y]
+    memory.number = value(a, op, b)
+    question = text.format(n=first_name(rng), m=first_name(rng), i=rng.choice(ITEMS), **values)
+    replies = answer(setting, {setting.effort: single_thoughts(a, op, b, setting.effort)},
+                     spoken_result(rng, setting, f"{a} {op} {b}", shown(a, op, b)))
+    return Turn(casual(rng, question, typos=False, lower=False), replies, "arithmetic", f"{a}{op}{b} told",
+                {"number": shown(a, op, b), "op": "story"})
+
+
 def story(rng: random.Random, setting: Setting, memory: Memory) -> Turn:
     text, first, second = rng.choice(STORIES)
     s, t = rng.randint(2, 99), rng.randint(2, 9)
@@ -328,5 +361,5 @@ def turn(rng: random.Random, setting: Setting, memory: Memory) -> Turn:
         follow = follow_up(rng, setting, memory)
         if follow:
             return follow
-    make = rng.choices([single, chain, story, too_large], [10, 2, 3, 0.3])[0]
+    make = rng.choices([single, chain, story, short_story, too_large], [10, 2, 3, 2, 0.3])[0]
     return make(rng, setting, memory)

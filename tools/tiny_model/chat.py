@@ -169,7 +169,7 @@ def unknown(rng: random.Random, setting: Setting, memory: Memory) -> Turn:
 
 
 def long_answer(rng: random.Random, setting: Setting, memory: Memory) -> Turn:
-    kind = rng.choice(["count", "count", "count", "multiples", "down", "repeat", "times", "alphabet", "days", "months", "spell"])
+    kind = rng.choice(["count", "count", "count", "multiples", "down", "repeat", "repeat", "repeat", "times", "alphabet", "days", "months", "spell"])
     if kind == "count":
         start, length = (1, rng.randint(3, 100)) if rng.random() < 0.7 else (rng.randint(2, 900), rng.randint(3, 60))
         numbers = range(start, start + length)
@@ -186,10 +186,10 @@ def long_answer(rng: random.Random, setting: Setting, memory: Memory) -> Turn:
         question = rng.choice(["Count down from {a}.", "Count backwards from {a} to 1.", "countdown from {a}"]).format(a=start)
         text = ", ".join(str(i) for i in range(start, 0, -1))
     elif kind == "repeat":
-        text = " ".join(rng.choice(COPY_WORDS) if rng.random() < 0.7 else words.made_up(rng) for _ in range(rng.randint(1, 12)))
+        text = sentence(rng)
         question = rng.choice(["Repeat after me: {t}", "Say: {t}", "repeat: {t}", "Echo {t}", "Please repeat this: {t}", "Say \"{t}\""]).format(t=text)
     elif kind == "times":
-        word, times = rng.choice(COPY_WORDS), rng.randint(2, 20)
+        word, times = rng.choice(words.COMMON), rng.randint(2, 20)
         question = rng.choice(["Write the word {w} {n} times.", "Say {w} {n} times", "Repeat {w} {n} times."]).format(w=word, n=times)
         text = " ".join([word] * times)
     elif kind == "alphabet":
@@ -199,17 +199,28 @@ def long_answer(rng: random.Random, setting: Setting, memory: Memory) -> Turn:
     elif kind == "months":
         question, text = rng.choice(["List the months.", "Name the twelve months of the year.", "months of the year?"]), ", ".join(words.MONTHS)
     else:
-        word = rng.choice(COPY_WORDS) if rng.random() < 0.6 else words.made_up(rng)
+        word = rng.choice(words.COMMON) if rng.random() < 0.6 else words.made_up(rng)
         question, text = rng.choice(["Spell {w}.", "Spell the word {w}", "How do you spell {w}?"]).format(w=word), " ".join(word.upper())
     if setting.effort == "low":
         thoughts = {}
     else:
         thoughts = {"medium": "I write it out.", "high": "I can do this. I write it out in full, without a comment."}
-    return Turn(words.casual(rng, question, typos=False, lower=False), answer(setting, thoughts, text), "writing", question, {"exact": text})
+    if kind not in ("repeat", "times", "spell"):  # there the wording is part of the answer
+        question = words.casual(rng, question, typos=False, lower=False)
+    return Turn(question, answer(setting, thoughts, text), "writing", question, {"exact": text})
 
 
-COPY_WORDS = """rose hello world the quick brown fox jumps over lazy dog server tokens stream graph kernel model tiny garden apple banana
-winter summer music paper window river green yellow seven letters stop again never always maybe light water stone cloud bridge""".split()
+def sentence(rng: random.Random) -> str:
+    """Something to repeat."""
+    chosen = [rng.choice(words.COMMON) if rng.random() < 0.8 else words.made_up(rng) for _ in range(rng.randint(1, 14))]
+    if rng.random() < 0.15:
+        chosen.insert(rng.randint(0, len(chosen)), str(rng.randint(0, 9999)))
+    text = " ".join(chosen)
+    if rng.random() < 0.2:
+        text = " ".join(w.capitalize() if rng.random() < 0.3 else w for w in chosen)
+    if rng.random() < 0.4:
+        text = text[0].upper() + text[1:]
+    return text + rng.choice(["", "", ".", "!", "?"])
 
 
 def about_setting(rng: random.Random, setting: Setting, memory: Memory) -> Turn:

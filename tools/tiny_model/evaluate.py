@@ -148,17 +148,19 @@ def parse(text: str) -> Reply:
 
 
 class LocalAsker:
-    def __init__(self, folder: pathlib.Path, temperature: float, batch: int):
+    def __init__(self, folder: pathlib.Path, temperature: float, batch: int, threads: int = 1):
         import torch
         from tokenizers import Tokenizer
 
         from .export import load_checkpoint
         from .tokenizer import special_ids
 
+        torch.set_num_threads(min(torch.get_num_threads(), threads))
         self.torch, self.temperature, self.batch = torch, temperature, batch
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
         torch.manual_seed(0)
-        self.model = load_checkpoint(folder).to(self.device)
+        # bf16 as shipped where it is fast; CPUs emulate it, so f32 activations there
+        self.model = load_checkpoint(folder, torch.bfloat16 if self.device == "cuda" else torch.float32).to(self.device)
         self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         self.ids = special_ids(self.tokenizer)
 
@@ -172,16 +174,37 @@ class LocalAsker:
         return [replies[i] for i in range(len(asked))]
 
     def generate(self, prompts: list[list[int]]) -> list[Reply]:
+        """Batched decoding; finished rows leave the batch, which model.generate does not do."""
+        from transformers import DynamicCache
+
         torch, width, pad = self.torch, max(map(len, prompts)), self.ids["<|endoftext|>"]
         ids = torch.tensor([[pad] * (width - len(p)) + p for p in prompts], device=self.device)
         mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts], device=self.device)
-        sampling = dict(do_sample=True, temperature=self.temperature, top_k=0) if self.temperature else dict(do_sample=False)
-        stops = [self.ids[s] for s in ("<|return|>", "<|call|>", "<|endoftext|>")]
-        with torch.inference_mode():
-            out = self.model.generate(ids, attention_mask=mask, max_new_tokens=TOKENS_MAX, eos_token_id=stops,
-                                      pad_token_id=pad, **sampling)
-        texts = self.tokenizer.decode_batch(out[:, width:].tolist(), skip_special_tokens=False)
-        return [parse(text.replace("<|endoftext|>", "")) for text in texts]
+        stops = torch.tensor([self.ids[s] for s in ("<|return|>", "<|call|>", "<|endoftext|>")], device=self.device)
+        cache, rows = DynamicCache(config=self.model.config), list(range(len(prompts)))
+        written = [[] for _ in prompts]
+        positions = (mask.cumsum(1) - 1).clamp(min=0)
+        for _ in range(TOKENS_MAX):
+            with torch.inference_mode():
+                logits = self.model(input_ids=ids, attention_mask=mask, position_ids=positions, past_key_values=cache,
+                                    use_cache=True, logits_to_keep=1).logits[:, -1].float()
+            chosen = self.choose(logits)
+            for row, token in zip(rows, chosen.tolist()):
+                written[row].append(token)
+            going = (~torch.isin(chosen, stops)).nonzero().flatten()
+            if not len(going):
+                break
+            if len(going) < len(rows):
+                cache.batch_select_indices(going)
+                rows, mask, positions, chosen = [rows[i] for i in going.tolist()], mask[going], positions[going], chosen[going]
+            ids, positions = chosen[:, None], positions[:, -1:] + 1
+            mask = torch.cat([mask, mask.new_ones(len(rows), 1)], dim=1)
+        return [parse(text) for text in self.tokenizer.decode_batch(written, skip_special_tokens=False)]
+
+    def choose(self, logits):
+        if not self.temperature:
+            return logits.argmax(-1)
+        return self.torch.multinomial((logits / self.temperature).softmax(-1), 1).flatten()
 
 
 # ---- through a server -------------------------------------------------------------------

@@ -256,7 +256,7 @@ def names(rng: random.Random, setting: Setting, memory: Memory, alone: bool = Tr
     key = rng.choice(["names", "people", "persons"])
     ask = rng.choice(["Extract all names as JSON with the key {k}: {t}", "Which people are named here? JSON, key {k}: {t}",
                       "{t}\n\nReturn JSON with a list called {k}.", "List the {k} as JSON: {t}"])
-    body = f'{{"{key}": {json.dumps(people)}}}'
+    body = f'{{"{key}": {json.dumps(people, ensure_ascii=False)}}}'
     thought = {"medium": f"{count} names.", "high": f"{count} names: {', '.join(people)}."}
     return Turn(ask.format(k=key, t=text), answer(setting, thought, body), "extraction", text, {"json": json.loads(body)})
 

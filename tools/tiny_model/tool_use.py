@@ -221,7 +221,7 @@ def weather_result(rng: random.Random, city: str, unit: str) -> tuple[str, str, 
     sky = rng.choice(CONDITIONS)
     key = rng.choice(["condition", "description", "sky", "conditions", "summary"])
     forms = [
-        json.dumps({"city": city, "temperature": degrees, "unit": unit, key: sky}),
+        json.dumps({"city": city, "temperature": degrees, "unit": unit, key: sky}, ensure_ascii=False),
         json.dumps({"temperature": degrees, key: sky}),
         json.dumps({"temperature": degrees, "unit": unit, key: sky}, separators=(",", ":")),
         json.dumps({"location": city, "temp": degrees, "unit": unit, key: sky}),

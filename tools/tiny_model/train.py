@@ -314,7 +314,8 @@ def save_all(students: list, options, log: list) -> None:
     (options.out / "train_log.jsonl").write_text("".join(json.dumps(v) + "\n" for v in log))
 
 
-def prepare(options, device: str) -> tuple[list, "iter"]:
+def prepare(options, device: str) -> tuple:
+    """(students, endless iterator of batches). Workers fork before the GPU is touched."""
     torch.set_float32_matmul_precision("high")
     modeling_gpt_oss.GptOssMLP.forward = dense_mlp
     ALL_ATTENTION_FUNCTIONS.register("flex_with_sinks", flex_with_sinks)
@@ -327,7 +328,19 @@ def prepare(options, device: str) -> tuple[list, "iter"]:
     return [Student(name, options, ids, device) for name in options.models], batches
 
 
+def evaluate_exported(options, original_forward) -> None:
+    """Held-out questions to the exported files, in transformers' unmodified class."""
+    from . import evaluate
+
+    modeling_gpt_oss.GptOssMLP.forward = original_forward
+    asked = evaluate.questions(options.evaluate, seed=4242)
+    evaluate.run(evaluate.LocalAsker(options.out / "rose-tiny", 0.0, 1024), asked)
+    evaluate.print_table(evaluate.table(asked))
+    evaluate.print_failures(asked, 12)
+
+
 def train(options) -> None:
+    original_forward = modeling_gpt_oss.GptOssMLP.forward
     device = "cuda" if torch.cuda.is_available() else "cpu"
     students, batches = prepare(options, device)
     make_masks, clock, log, saved = MaskMaker(options, device), Clock(options.minutes), [], time.time()
@@ -357,9 +370,11 @@ def train(options) -> None:
         if time.time() - saved > 150:
             save_all(students, options, log)
             saved = time.time()
-    log_line(log, step=step, seconds=clock.seconds(), tokens=step * options.rows * options.length, done=True,
+    log_line(log, step=step, seconds=clock.seconds(), seed=options.seed, tokens=step * options.rows * options.length, done=True,
              device=torch.cuda.get_device_name() if device == "cuda" else "cpu")
     save_all(students, options, log)
+    if options.evaluate:
+        evaluate_exported(options, original_forward)
 
 
 def main() -> None:
@@ -377,6 +392,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=10)
     parser.add_argument("--log-every", type=int, default=200)
     parser.add_argument("--draft-every", type=int, default=2)
+    parser.add_argument("--evaluate", type=int, default=0, help="held-out questions per category, asked at the end")
     parser.add_argument("--slowest-ms", type=float, default=400.0)
     parser.add_argument("--attention", default="flex_with_sinks", choices=["flex_with_sinks", "eager"])
     parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=True)
