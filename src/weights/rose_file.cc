@@ -3,9 +3,9 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <atomic>
 #include <charconv>
 #include <cstring>
+#include <mutex>
 
 #include "base/result.h"
 #include "weights/checked.h"
@@ -34,12 +34,15 @@ std::optional<std::string> text(const json::Value* value) {
 
 }  // namespace
 
-// Bytes of the mapping, verified chunk by chunk when first read: every reader of a chunk has it verified, few twice.
+// One run of bytes of the file. A chunk's first reader verifies it; others that come meanwhile wait, so that several
+// ranks and stripes hash every chunk once. Reads go through read(2): it copies faster than a mapping faults in, and a
+// file cut short is an error instead of a SIGBUS. Only mapped() touches the mapping.
 class RoseFile::Extent : public StoredBytes {
  public:
-  Extent(std::shared_ptr<const Mapping> mapping, std::string name, std::uint64_t offset, std::uint64_t bytes,
-         std::vector<std::uint64_t> checksums)
-      : mapping_(std::move(mapping)),
+  Extent(std::shared_ptr<const File> file, std::shared_ptr<const Mapping> mapping, std::string name,
+         std::uint64_t offset, std::uint64_t bytes, std::vector<std::uint64_t> checksums)
+      : file_(std::move(file)),
+        mapping_(std::move(mapping)),
         name_(std::move(name)),
         offset_(offset),
         bytes_(bytes),
@@ -52,13 +55,11 @@ class RoseFile::Extent : public StoredBytes {
 
   void read(std::uint64_t offset, std::size_t bytes, void* to) const override {
     CHECK(offset <= bytes_ && bytes <= bytes_ - offset, "{} + {} of {} in {}", offset, bytes, bytes_, name_);
-    // Chunk by chunk: what has just been hashed is copied from the cache.
     auto* out = static_cast<std::byte*>(to);
     while (bytes > 0) {
       const std::uint64_t chunk = offset / kRoseChunkBytes;
-      verify(chunk);
       const std::size_t part = std::min<std::uint64_t>(bytes, (chunk + 1) * kRoseChunkBytes - offset);
-      std::memcpy(out, begin() + offset, part);
+      read_part(chunk, offset, part, out);
       out += part;
       offset += part;
       bytes -= part;
@@ -66,33 +67,57 @@ class RoseFile::Extent : public StoredBytes {
   }
 
   const std::byte* mapped() const override {
-    for (std::uint64_t chunk = 0; chunk < checksums_.size(); ++chunk) verify(chunk);
-    return begin();
+    const std::byte* begin = mapping_->bytes().data() + offset_;
+    for (std::uint64_t chunk = 0; chunk < checksums_.size(); ++chunk) {
+      std::call_once(verified_[static_cast<std::size_t>(chunk)],
+                     [&] { verify(chunk, begin + chunk * kRoseChunkBytes); });
+    }
+    return begin;
   }
 
  private:
-  const std::byte* begin() const { return mapping_->bytes().data() + offset_; }
-
-  void verify(std::uint64_t chunk) const {
-    std::atomic<bool>& verified = verified_[static_cast<std::size_t>(chunk)];
-    if (verified.load(std::memory_order_relaxed)) return;
-    const std::uint64_t from = chunk * kRoseChunkBytes;
-    const std::uint64_t found = XXH3_64bits(begin() + from, std::min(kRoseChunkBytes, bytes_ - from));
-    if (found != checksums_[static_cast<std::size_t>(chunk)]) {
-      throw StartError(fmt::format(
-          "{}: checksum of bytes {} to {} is {:016x}, the file says {:016x}: the file is damaged, "
-          "convert it again",
-          name_, from, std::min(from + kRoseChunkBytes, bytes_), found, checksums_[static_cast<std::size_t>(chunk)]));
-    }
-    verified.store(true, std::memory_order_relaxed);
+  std::size_t chunk_bytes(std::uint64_t chunk) const {
+    return static_cast<std::size_t>(std::min(kRoseChunkBytes, bytes_ - chunk * kRoseChunkBytes));
   }
 
+  // [offset, offset + bytes) of one chunk.
+  void read_part(std::uint64_t chunk, std::uint64_t offset, std::size_t bytes, std::byte* to) const {
+    bool done = false;
+    std::call_once(verified_[static_cast<std::size_t>(chunk)], [&] {
+      const std::uint64_t begin = chunk * kRoseChunkBytes;
+      const std::size_t whole = chunk_bytes(chunk);
+      if (bytes == whole) {  // the usual case: hashed where it is wanted
+        file_->read(offset_ + begin, whole, to);
+        verify(chunk, to);
+      } else {
+        std::vector<std::byte> bytes_of_chunk(whole);
+        file_->read(offset_ + begin, whole, bytes_of_chunk.data());
+        verify(chunk, bytes_of_chunk.data());
+        std::memcpy(to, bytes_of_chunk.data() + (offset - begin), bytes);
+      }
+      done = true;
+    });
+    if (!done) file_->read(offset_ + offset, bytes, to);
+  }
+
+  void verify(std::uint64_t chunk, const std::byte* bytes) const {
+    const std::uint64_t expected = checksums_[static_cast<std::size_t>(chunk)];
+    const std::uint64_t found = XXH3_64bits(bytes, chunk_bytes(chunk));
+    if (found == expected) return;
+    const std::uint64_t from = chunk * kRoseChunkBytes;
+    throw StartError(
+        fmt::format("{}: checksum of bytes {} to {} is {:016x}, the file says {:016x}: the file is damaged, "
+                    "convert it again",
+                    name_, from, from + chunk_bytes(chunk), found, expected));
+  }
+
+  std::shared_ptr<const File> file_;
   std::shared_ptr<const Mapping> mapping_;
   std::string name_;
   std::uint64_t offset_;
   std::uint64_t bytes_;
   std::vector<std::uint64_t> checksums_;
-  mutable std::vector<std::atomic<bool>> verified_;
+  mutable std::vector<std::once_flag> verified_;
 };
 
 bool is_rose_file(const std::string& path) {
@@ -139,8 +164,8 @@ RoseFile::RoseFile(const std::string& path, const SourceOptions& options) : Stor
 }
 
 json::Value RoseFile::read_header() {
-  const File file(path_);
-  mapping_ = std::make_shared<const Mapping>(file);
+  file_ = std::make_shared<const File>(path_);
+  mapping_ = std::make_shared<const Mapping>(*file_);
   const std::span<const std::byte> bytes = mapping_->bytes();
   if (bytes.size() < kRosePrefixBytes || std::memcmp(bytes.data(), kRoseMagic.data(), kRoseMagic.size()) != 0) {
     throw StartError(fmt::format("{}: not a rose file", path_));
@@ -225,7 +250,7 @@ std::shared_ptr<const RoseFile::Extent> RoseFile::read_extent(const json::Value*
     const auto [end, error] = std::from_chars(digits, digits + 16, checksums[i], 16);
     if (error != std::errc() || end != digits + 16) throw StartError(fmt::format("{}: bad checksum digits", name));
   }
-  auto extent = std::make_shared<const Extent>(mapping_, name, *offset, bytes, std::move(checksums));
+  auto extent = std::make_shared<const Extent>(file_, mapping_, name, *offset, bytes, std::move(checksums));
   extents_.push_back(extent);
   return extent;
 }

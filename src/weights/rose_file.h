@@ -65,6 +65,7 @@ class RoseFile : public StoredSource {
   void check_tiling() const;
 
   std::string path_;
+  std::shared_ptr<const File> file_;
   std::shared_ptr<const Mapping> mapping_;
   std::uint64_t data_begin_ = 0;
   json::Value config_;
