@@ -22,8 +22,7 @@ std::vector<TokenId> all_stop_tokens(const harmony::SpecialTokens& tokens, const
   std::erase(stops, tokens.end);
   std::erase_if(stops, [&](TokenId id) { return id < 0 || id >= tokenizer.vocabulary(); });
   std::ranges::sort(stops);
-  const auto repeated = std::ranges::unique(stops);
-  stops.erase(repeated.begin(), repeated.end());
+  stops.erase(std::unique(stops.begin(), stops.end()), stops.end());
   return stops;
 }
 
