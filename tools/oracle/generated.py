@@ -217,10 +217,11 @@ TINY_B = base_config(dict(
     num_hidden_layers=2, hidden_size=832, intermediate_size=960, num_attention_heads=64, num_key_value_heads=8,
     num_local_experts=32, vocab_size=2176,
 ))
-# tiny-A's widths with few heads and two layers, so that more than 4096 positions stay affordable.
-TINY_LONG = TINY_A | dict(
-    num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=1, layer_types=TINY_A["layer_types"][:2],
-)
+# Small enough for more than 4096 positions in a unit test.
+TINY_LONG = base_config(dict(
+    num_hidden_layers=2, hidden_size=96, intermediate_size=128, num_attention_heads=2, num_key_value_heads=1,
+    num_local_experts=8, vocab_size=512,
+))
 # One layer at the published width, for the tails of every tile.
 WIDE = base_config(dict(
     num_hidden_layers=1, hidden_size=2880, intermediate_size=2880, num_attention_heads=64, num_key_value_heads=8,
@@ -230,7 +231,7 @@ WIDE = base_config(dict(
 MODELS = {
     "tiny_a": dict(config=TINY_A, seed=0xA001, tensors=recipe(TINY_A, 124, 120, wide_spread=15)),
     "tiny_b": dict(config=TINY_B, seed=0xB001, tensors=recipe(TINY_B, 123, 119)),
-    "tiny_long": dict(config=TINY_LONG, seed=0xA002, tensors=recipe(TINY_LONG, 124, 120)),
+    "tiny_long": dict(config=TINY_LONG, seed=0xA002, tensors=recipe(TINY_LONG, 124, 121)),
     "wide": dict(config=WIDE, seed=0xC001, tensors=recipe(WIDE, 122, 118)),
 }
 

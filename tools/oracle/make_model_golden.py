@@ -27,8 +27,8 @@ RUNS = {
              rows=[0, 64, 127, 128, 129, 159]),
     ],
     "tiny_b": [dict(name="132 tokens", seed=3, tokens=132, rows=[0, 1, 64, 127, 128, 129, 131])],
-    "tiny_long": [dict(name="4097 tokens", seed=4, tokens=4097, rows=[2048, 4094, 4095, 4096])],
-    "wide": [dict(name="20 tokens", seed=5, tokens=20, rows=[0, 7, 8, 18, 19])],
+    "tiny_long": [dict(name="4097 tokens", seed=4, tokens=4097, rows=[0, 64, 126, 127, 128, 129, 130, 2048, 4094, 4095, 4096])],
+    "wide": [dict(name="8 tokens", seed=5, tokens=8, rows=[0, 3, 7])],
 }
 
 

@@ -38,7 +38,8 @@ struct GoldenRun {
   // The run cut to its first `count` tokens: attention is causal, so the rows left have the same logits.
   GoldenRun first(int count) const {
     GoldenRun cut = *this;
-    cut.tokens.resize(std::min(tokens.size(), static_cast<std::size_t>(count)));
+    if (static_cast<std::size_t>(count) >= tokens.size()) return cut;
+    cut.tokens.resize(static_cast<std::size_t>(count));
     std::erase_if(cut.rows, [&](const GoldenRow& row) { return row.row >= count; });
     CHECK(!cut.rows.empty(), "{}: no row below {}", name, count);
     cut.name = fmt::format("{} tokens", cut.tokens.size());
