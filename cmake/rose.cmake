@@ -23,8 +23,8 @@ endif()
 
 # g++ 12 -O3 reports the empty payload of std::optional (maybe-uninitialized) and literals added to strings (restrict).
 add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wall> $<$<COMPILE_LANGUAGE:CXX>:-Wextra>
-                    $<$<COMPILE_LANGUAGE:CXX>:-Werror> $<$<COMPILE_LANGUAGE:CXX>:-Wno-maybe-uninitialized>
-                    $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>)
+                    $<$<COMPILE_LANGUAGE:CXX>:-Werror> $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-maybe-uninitialized>
+                    $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict>)
 if(ROSE_SANITIZE)
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${ROSE_SANITIZE}>
                       $<$<COMPILE_LANGUAGE:CXX>:-fno-omit-frame-pointer>)

@@ -84,23 +84,28 @@ __device__ inline DecodeRow decode_row(const AttentionParams& params, int index)
   return {entry.x, entry.y, entry.z, entry.w};
 }
 
+// The line of all units, and how many blocks share it: never more than units, so that every block of a pair has a
+// piece.
+struct DecodeLine {
+  long units;
+  int blocks;
+  __device__ long begin(int block) const { return units * block / blocks; }
+  __device__ int block_of(long unit) const {
+    int block = static_cast<int>(unit * blocks / units);
+    while (begin(block + 1) <= unit) ++block;  // the division above may land one short
+    while (begin(block) > unit) --block;
+    return block;
+  }
+};
+
+__device__ inline DecodeLine decode_line(const AttentionParams& params) {
+  const long units = static_cast<long>(params.decode_offsets[params.decode_counts[0]]) * params.kv_heads;
+  return {units, static_cast<int>(min(units, static_cast<long>(gridDim.x)))};
+}
+
 struct DecodeRun {
   long begin, end;
 };
-
-// Block b of G takes [b U / G, (b + 1) U / G).
-__device__ inline DecodeRun decode_run(const AttentionParams& params, int block) {
-  const long units = static_cast<long>(params.decode_offsets[params.decode_counts[0]]) * params.kv_heads;
-  return {units * block / gridDim.x, units * (block + 1) / gridDim.x};
-}
-
-__device__ inline int block_of_unit(const AttentionParams& params, long unit) {
-  const long units = static_cast<long>(params.decode_offsets[params.decode_counts[0]]) * params.kv_heads;
-  int block = static_cast<int>(unit * gridDim.x / units);
-  while (units * (block + 1) / gridDim.x <= unit) ++block;  // the division above may land one short
-  while (units * block / gridDim.x > unit) --block;
-  return block;
-}
 
 // --- producer
 // ------------------------------------------------------------------------------------------------------------
@@ -281,8 +286,9 @@ __device__ inline void share_piece(DecodeShared& shared, const AttentionParams& 
   *reinterpret_cast<float4*>(&slot.out[head][dim]) = {mine.out[0], mine.out[1], mine.out[2], mine.out[3]};
   __threadfence();
   ptx::named_sync(1, 128);
-  const int first = block_of_unit(params, segment.first);
-  const int last = block_of_unit(params, segment.first + segment.units - 1);
+  const DecodeLine line = decode_line(params);
+  const int first = line.block_of(segment.first);
+  const int last = line.block_of(segment.first + segment.units - 1);
   int* counter = &params.decode_arrivals[segment.row * params.kv_heads + segment.kv_head];
   if (thread == 0) shared.arrived = atomicAdd(counter, 1);
   ptx::named_sync(1, 128);
@@ -340,7 +346,9 @@ __global__ void __launch_bounds__(DecodeConfig::kThreads, 2)
   __syncthreads();
   ptx::dependency_wait();
   if (params.decode_counts[0] == 0) return;
-  const DecodeRun run = decode_run(params, blockIdx.x);
+  const DecodeLine line = decode_line(params);
+  if (static_cast<int>(blockIdx.x) >= line.blocks) return;
+  const DecodeRun run{line.begin(blockIdx.x), line.begin(blockIdx.x + 1)};
   if (threadIdx.x >= 128) {
     if (threadIdx.x == 128) decode_produce(shared, params, run);
   } else {
