@@ -10,6 +10,11 @@
 #include "device/backend.h"
 
 namespace rose {
+namespace {
+
+constexpr std::size_t kAlignment = 4096;
+
+}  // namespace
 
 std::string Device::name() const { return is_cpu() ? "cpu" : fmt::format("cuda:{}", ordinal); }
 
@@ -38,16 +43,21 @@ void* device_allocate(Device device, std::size_t bytes) {
                                  static_cast<double>(bytes) / (1 << 30), static_cast<double>(available) / (1 << 30)),
                      kExitDoesNotFit);
   }
-  const std::size_t rounded = (bytes + 4095) / 4096 * 4096;
-  void* pointer = std::aligned_alloc(4096, rounded == 0 ? 4096 : rounded);
-  if (pointer == nullptr)
+  // calloc takes large memory as zero pages that cost nothing until they are used. The original pointer is kept in
+  // front.
+  void* original = std::calloc(1, bytes + 2 * kAlignment);
+  if (original == nullptr) {
     throw StartError(fmt::format("the system refused {} bytes of memory", bytes), kExitDoesNotFit);
+  }
+  const auto address = reinterpret_cast<std::uintptr_t>(original) + kAlignment;
+  auto* pointer = reinterpret_cast<void**>(address / kAlignment * kAlignment);
+  pointer[-1] = original;
   return pointer;
 }
 
 void device_free(Device device, void* pointer) noexcept {
   if (!device.is_cpu()) return cuda::deallocate(device.ordinal, pointer);
-  std::free(pointer);
+  if (pointer != nullptr) std::free(static_cast<void**>(pointer)[-1]);
 }
 
 }  // namespace rose

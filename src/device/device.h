@@ -18,8 +18,8 @@ struct Device {
   friend bool operator==(const Device&, const Device&) = default;
 };
 
-// Memory of a device, aligned to at least 256 bytes; throws StartError (kExitDoesNotFit) naming the sizes when it does
-// not fit.
+// Memory of a device, aligned to at least 256 bytes, zero on the CPU; throws StartError (kExitDoesNotFit) naming the
+// sizes when it does not fit.
 void* device_allocate(Device device, std::size_t bytes);
 void device_free(Device device, void* pointer) noexcept;
 

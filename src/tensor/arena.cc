@@ -1,15 +1,12 @@
 #include "tensor/arena.h"
 
 #include <algorithm>
-#include <cstring>
 
 namespace rose {
 
 Arena::Arena(Device device, std::size_t bytes, std::string name)
     : device_(device), name_(std::move(name)), total_(aligned(bytes)) {
   slab_ = static_cast<std::byte*>(device_allocate(device, total_));
-  // A CPU slab starts as zeros (fresh pages, touched here so that no request pays for them later).
-  if (device.is_cpu()) std::memset(slab_, 0, total_);
 }
 
 Arena::~Arena() { device_free(device_, slab_); }
