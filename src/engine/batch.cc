@@ -167,12 +167,10 @@ BatchView StepBatch::view(const BatchLayout& l, const BatchLimits& limits, std::
     return Tensor(base + array.offset, DType::kI32, device, {array.count});
   };
   BatchView view;
-  view.batch = {.rows = l.rows,
-                .tokens = i32(l.tokens),
-                .positions = i32(l.positions),
-                .logit_rows = i32(l.logit_row_numbers),
-                .slots = {},
-                .plans = {}};
+  view.batch.rows = l.rows;
+  view.batch.tokens = i32(l.tokens);
+  view.batch.positions = i32(l.positions);
+  if (l.logit_rows > 0) view.batch.logit_rows = i32(l.logit_row_numbers);
   for (std::size_t set = 0; set < l.sets.size(); ++set) {
     view.batch.slots.push_back(i32(l.sets[set].slots));
     ops::AttentionPlan plan;

@@ -79,7 +79,7 @@ class StepBatch {
   const BatchLayout& layout() const { return layout_; }
   const std::byte* slab() const { return slab_; }
 
-  // The same arrays at `base`, a copy of the slab on `device`.
+  // The same arrays at `base`, a copy of the slab on `device`. Where no logits are wanted, batch.logit_rows is empty.
   static BatchView view(const BatchLayout& layout, const BatchLimits& limits, std::byte* base, Device device);
 
  private:

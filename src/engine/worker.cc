@@ -120,7 +120,8 @@ void Worker::run(const StepBatch& batch, std::byte* slab, Results& results) {
   BatchView view = StepBatch::view(layout, limits_.batch, slab, stream_.device());
   sampler_->resolve(stream_, view.sources, view.batch.tokens);
   const std::int64_t m = layout.logit_rows;
-  const ModelOutputs outputs{.hidden = hidden_.rows(0, m), .logits = logits_.rows(0, m)};
+  ModelOutputs outputs;  // empty in the middle of a prompt
+  if (m > 0) outputs = {.hidden = hidden_.rows(0, m), .logits = logits_.rows(0, m)};
   model_->forward(view.batch, *kv_, stream_, *communicator_, outputs);
   if (m > 0) {
     view.sampling.logits = outputs.logits;

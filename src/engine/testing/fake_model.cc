@@ -72,6 +72,7 @@ class FakeModel : public Model {
                const ModelOutputs& out) override {
     if (options_.before_forward) options_.before_forward();
     for (int layer = 0; layer < shape_.layers; ++layer) append(batch, kv, layer);
+    if (batch.logit_rows.empty()) return;
     const std::int64_t m = batch.logit_rows.size(0);
     for (std::int64_t i = 0; i < m; ++i) {
       bool poisoned = false;

@@ -137,7 +137,7 @@ void Stepper::run(Planned& planned, std::vector<std::int32_t>& tokens) {
     if (source >= 0) view.batch.tokens.as<std::int32_t>()[row] = last_tokens_.at(static_cast<std::size_t>(source));
   }
   model_->forward(view.batch, *kv_, stream_, *communicator_,
-                  {.hidden = {}, .logits = logits_.rows(0, layout.logit_rows)});
+                  {.hidden = {}, .logits = layout.logit_rows > 0 ? logits_.rows(0, layout.logit_rows) : Tensor()});
   for (int i = 0; i < layout.logit_rows; ++i) {
     const ops::SampleRow& row = view.sampling.rows[i];
     tokens.push_back(sample(logits_.row<float>(i), row, view.sampling));
