@@ -16,6 +16,7 @@
 // foreach_target.h comes before everything that is compiled once per target.
 // clang-format off
 #include "hwy/foreach_target.h"
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 #include "hwy/contrib/math/math-inl.h"
 // clang-format on
@@ -30,20 +31,50 @@ constexpr int kLanes = static_cast<int>(hn::MaxLanes(D()));
 constexpr int kBlockVectors = static_cast<int>(kKeyBlock) / kLanes;
 constexpr bool kManyRegisters = HWY_TARGET <= HWY_AVX3;  // 32, not 16
 
-// Rows of keys or values of one block as floats: [kKeyBlock][head_dim], zeros outside [begin, end).
-void load_block(const SplitWork& work, const Tensor& from, std::int64_t block, float* HWY_RESTRICT rows) {
-  const D d;
-  const std::int64_t head_dim = work.head_dim;
-  const std::int64_t page_size = work.kv->page_size;
-  for (std::int64_t j = 0; j < kKeyBlock; ++j, rows += head_dim) {
-    const std::int64_t p = block + j;
-    if (p < work.begin || p >= work.end) {
-      std::fill(rows, rows + head_dim, 0.0f);
-      continue;
+// Where the keys of a block lie: element of the cache per position, -1 outside [work.begin, work.end).
+struct Places {
+  std::int64_t elements[kKeyBlock];
+
+  void find(const SplitWork& work, std::int64_t block) {
+    const std::int64_t page_size = work.kv->page_size;
+    const std::int64_t kv_heads = work.kv->keys.size(2);
+    std::int64_t page = block / page_size;
+    std::int64_t offset = block % page_size;
+    for (std::int64_t j = 0; j < kKeyBlock; ++j) {
+      const bool inside = block + j >= work.begin && block + j < work.end;
+      elements[j] = -1;
+      if (inside) {
+        const std::int64_t slot = work.pages[page - work.first_page] * page_size + offset;
+        elements[j] = (slot * kv_heads + work.kv_head) * work.head_dim;
+      }
+      if (++offset == page_size) {
+        offset = 0;
+        ++page;
+      }
     }
-    const std::int64_t slot = work.pages[p / page_size - work.first_page] * page_size + p % page_size;
-    const std::int64_t element = (slot * from.size(2) + work.kv_head) * head_dim;
-    if (from.dtype() == DType::kF32) {
+  }
+
+  // The rows of one KV head lie kv_heads * head_dim apart, which no hardware prefetch follows across pages.
+  void prefetch(const Tensor& from, std::int64_t head_dim) const {
+    const auto bytes = static_cast<std::int64_t>(dtype_bytes(from.dtype()));
+    const auto* cache = static_cast<const std::uint8_t*>(from.raw());
+    for (const std::int64_t element : elements) {
+      if (element < 0) continue;
+      for (std::int64_t line = element * bytes; line < (element + head_dim) * bytes; line += 64) {
+        hwy::Prefetch(cache + line);
+      }
+    }
+  }
+};
+
+// Rows of keys or values of one block as floats: [kKeyBlock][head_dim], zeros outside [begin, end).
+void load_block(const Places& places, const Tensor& from, std::int64_t head_dim, float* HWY_RESTRICT rows) {
+  const D d;
+  for (std::int64_t j = 0; j < kKeyBlock; ++j, rows += head_dim) {
+    const std::int64_t element = places.elements[j];
+    if (element < 0) {
+      std::fill(rows, rows + head_dim, 0.0f);
+    } else if (from.dtype() == DType::kF32) {
       std::memcpy(rows, static_cast<const float*>(from.raw()) + element, static_cast<std::size_t>(head_dim) * 4);
     } else {
       const hn::Rebind<std::uint16_t, D> d16;
@@ -206,8 +237,15 @@ void attend_split(const SplitWork& work, const SplitState& state) {
   alignas(64) float columns[kKeyBlock * kHeadDimMax];
   alignas(64) float scores[kQueriesMax * kKeyBlock];
   float shrink[kQueriesMax];
-  for (std::int64_t block = work.begin / kKeyBlock * kKeyBlock; block < work.end; block += kKeyBlock) {
-    load_block(work, work.kv->keys, block, rows);
+  Places places;
+  Places next;
+  const std::int64_t first = work.begin / kKeyBlock * kKeyBlock;
+  next.find(work, first);
+  for (std::int64_t block = first; block < work.end; block += kKeyBlock) {
+    places = next;
+    next.find(work, block + kKeyBlock);
+    places.prefetch(work.kv->values, head_dim);
+    load_block(places, work.kv->keys, head_dim, rows);
     transpose_block(rows, head_dim, columns);
     std::int64_t i = 0;
     for (; i + kScored <= work.count; i += kScored) {
@@ -215,7 +253,8 @@ void attend_split(const SplitWork& work, const SplitState& state) {
     }
     for (; i < work.count; ++i) score_block<1>(work.queries + i * head_dim, columns, head_dim, scores + i * kKeyBlock);
     for (i = 0; i < work.count; ++i) shrink[i] = soften(work, i, block, state, scores + i * kKeyBlock);
-    load_block(work, work.kv->values, block, rows);
+    next.prefetch(work.kv->keys, head_dim);
+    load_block(places, work.kv->values, head_dim, rows);
     for (i = 0; i + kWeighed <= work.count; i += kWeighed) {
       weigh_block<kWeighed>(scores + i * kKeyBlock, shrink + i, rows, head_dim, state.values + i * head_dim);
     }

@@ -90,17 +90,22 @@ std::size_t prefix_reaching(std::vector<Candidate>& candidates, std::size_t coun
 }
 
 std::int32_t draw(const SampleRow& row, std::int32_t best, Scratch& scratch) {
-  const std::vector<float>& z = scratch.adjusted;
+  std::vector<float>& z = scratch.adjusted;  // becomes the weights
   const float top = z[static_cast<std::size_t>(best)];
   std::vector<Candidate>& candidates = scratch.candidates;
   candidates.clear();
   double total = 0;
-  for (std::size_t t = 0; t < z.size(); ++t) {
+  for (float& value : z) {
     // inf - inf: equally infinite logits are equally likely.
-    const float weight = z[t] == top ? 1.0f : std::exp((z[t] - top) / row.temperature);
-    total += static_cast<double>(weight);
-    if (weight == 1 || (weight > 0 && weight >= row.min_p))
-      candidates.push_back({weight, static_cast<std::int32_t>(t)});
+    value = value == top ? 1.0f : std::exp((value - top) / row.temperature);
+    total += static_cast<double>(value);
+  }
+  // All weights below (1 - top_p) total / count together weigh less than what top_p leaves out, so none of them is
+  // needed; half of that leaves room for rounding.
+  const double spare = (1 - static_cast<double>(row.top_p)) * total / static_cast<double>(z.size());
+  const float least = std::max({row.min_p, static_cast<float>(spare / 2), std::numeric_limits<float>::denorm_min()});
+  for (std::size_t t = 0; t < z.size(); ++t) {
+    if (z[t] == 1 || z[t] >= least) candidates.push_back({z[t], static_cast<std::int32_t>(t)});
   }
   std::size_t count = candidates.size();
   if (row.top_k > 0 && static_cast<std::size_t>(row.top_k) < count) {
