@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <random>
 #include <string>
@@ -106,6 +107,22 @@ TEST(JsonParse, TheEarliestDuplicateOfManyKeysIsNamed) {
   const std::size_t at = text.size();
   text += "\"k500\":0,\"k2\":0}";
   EXPECT_EQ(error_of(text), fmt::format("invalid JSON at byte {}: duplicate key \"k500\"", at));
+}
+
+// What keeps chosen keys from sharing buckets; see take_object in json.cc.
+TEST(JsonParse, LargeObjectsHaveAnOddNumberOfBuckets) {
+  std::string text = "{\"k\":0";
+  for (int i = 0; i < 300; ++i) {
+    text += fmt::format(",\"k{}\":0", i);
+    const auto result = parse(text + "}");
+    ASSERT_TRUE(result.ok());
+    const Object& object = result->get_object();
+    ASSERT_EQ(object.size(), static_cast<std::size_t>(i) + 2);
+    if (object.size() > 18) {  // below, Boost searches in a line
+      ASSERT_EQ(object.capacity() % 2, 1u) << object.size();
+    }
+    ASSERT_LE(object.capacity(), std::max<std::size_t>(18, object.size() + 1));
+  }
 }
 
 TEST(JsonParse, LongEscapedKeysAreComparedWhole) {

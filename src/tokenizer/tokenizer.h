@@ -30,6 +30,7 @@ class Tokenizer {
   virtual std::string_view decode(TokenId id) const = 0;
   std::string decode_all(const std::vector<TokenId>& ids) const;
 
+  // By name; names that the file adds without calling them special are found too, but is_special() is false for them.
   virtual std::optional<TokenId> special(std::string_view text) const = 0;  // "<|start|>"
   virtual bool is_special(TokenId id) const = 0;
   virtual int vocabulary() const = 0;       // one more than the largest id
