@@ -9,6 +9,7 @@
 
 #include "device/backend.h"
 #include "ops/attention/attention_cuda.h"
+#include "ops/experts/experts_cuda.h"
 #include "ops/linear/linear_cuda.h"
 #include "ops/testing/gpu.h"
 
@@ -124,6 +125,84 @@ void time_attention(const AttentionShape& shape) {
   }
 }
 
+// Random bytes in [low, high] on the device: a block, repeated.
+Tensor bytes_on(Gpu& gpu, std::initializer_list<std::int64_t> sizes, int low, int high) {
+  const OwnedTensor block(DType::kU8, {(1 << 22) + 5});  // odd, so that rows do not repeat each other
+  for (std::int64_t i = 0; i < block->elements(); ++i) {
+    block->as<std::uint8_t>()[i] =
+        static_cast<std::uint8_t>(low + static_cast<int>(random_bits(6, static_cast<std::uint64_t>(i)) %
+                                                         static_cast<std::uint64_t>(high - low + 1)));
+  }
+  const Tensor out = gpu.like(Tensor(nullptr, DType::kU8, Device{}, sizes));
+  for (std::size_t at = 0; at < out.bytes(); at += block->bytes()) {
+    copy_async(gpu.stream, static_cast<std::byte*>(out.raw()) + at, block->raw(),
+               std::min(block->bytes(), out.bytes() - at));
+  }
+  gpu.stream.synchronize();
+  return out;
+}
+
+Weight expert_weight(Gpu& gpu, int experts, int out, int in) {
+  Weight weight;
+  weight.format = WeightFormat::kMxfp4;
+  weight.experts = experts;
+  weight.out = out;
+  weight.in = in;
+  weight.payload = bytes_on(gpu, {experts, out, in / 2}, 0, 255);
+  weight.scales = bytes_on(gpu, {experts, out, in / 32}, 116, 122);
+  weight.bias = random_on(gpu, {experts, out}, 8);
+  return weight;
+}
+
+void time_experts(int experts, int rows) {
+  constexpr int kWidth = 2880, kTop = 4;
+  Gpu gpu;
+  const ExpertWeights weights{.gate_up = expert_weight(gpu, experts, 2 * kWidth, kWidth),
+                              .down = expert_weight(gpu, experts, kWidth, kWidth)};
+  const OwnedTensor zero(DType::kI32, {1}, 0);
+  const Tensor inexact = gpu.upload(*zero);
+  const auto take = [&](std::size_t bytes) {
+    return gpu.like(Tensor(nullptr, DType::kU8, Device{}, {static_cast<std::int64_t>(bytes)})).raw();
+  };
+  const auto gate_up = cuda::prepare(gpu.stream, weights.gate_up, take(cuda::prepared_bytes(weights.gate_up)),
+                                     inexact.as<std::int32_t>());
+  const auto down =
+      cuda::prepare(gpu.stream, weights.down, take(cuda::prepared_bytes(weights.down)), inexact.as<std::int32_t>());
+  cuda::ExpertWork work{.shape = {.rows_max = rows,
+                                  .experts_per_token = kTop,
+                                  .experts_held = experts,
+                                  .hidden = kWidth,
+                                  .intermediate = kWidth}};
+  work.memory = take(cuda::expert_work_bytes(work.shape));
+  const Tensor x = random_on(gpu, {rows, kWidth}, 1), y = random_on(gpu, {rows, kWidth}, 2);
+  const OwnedTensor weight_rows(DType::kF32, {rows, kTop}, 0), chosen(DType::kI32, {rows, kTop});
+  for (const bool balanced : {true, false}) {
+    for (int r = 0; r < rows; ++r) {
+      const auto start = random_bits(3, static_cast<std::uint64_t>(r));
+      for (int i = 0; i < kTop; ++i) {  // balanced: every expert equally often; else four neighbours of a random one
+        const auto e = balanced ? static_cast<std::uint64_t>(r) * kTop + static_cast<std::uint64_t>(i)
+                                : start + static_cast<std::uint64_t>(i);
+        chosen->row<std::int32_t>(r)[i] = static_cast<std::int32_t>(e % static_cast<std::uint64_t>(experts));
+        weight_rows->row<float>(r)[i] = 0.25f;
+      }
+    }
+    const Routing routing{.experts = gpu.upload(*chosen), .weights = gpu.upload(*weight_rows)};
+    const double us = median_us(gpu.stream, 10, [&] {
+      cuda::experts(gpu.stream, {.x = x,
+                                 .routing = routing,
+                                 .weights = weights,
+                                 .gate_up = gate_up,
+                                 .down = down,
+                                 .swiglu_limit = 7,
+                                 .work = work,
+                                 .y = y});
+    });
+    const double flops = 2.0 * rows * kTop * 3 * kWidth * kWidth;
+    std::printf("experts %d, %d rows, %s: %.1f us, %.0f TFLOP/s (%.0f %% of 1386)\n", experts, rows,
+                balanced ? "balanced" : "random", us, flops / us * 1e-6, flops / us * 1e-6 / 1386 * 100);
+  }
+}
+
 }  // namespace
 }  // namespace rose::ops
 
@@ -140,4 +219,7 @@ int main() {
   time_attention({"decode full 64k, batch 8", 8, 65536, 1, 0});
   time_attention({"decode window, batch 1", 1, 8192, 1, 128});
   time_attention({"decode full 1k, batch 128", 128, 1024, 1, 0});
+  rose::ops::time_experts(128, 8192);
+  rose::ops::time_experts(32, 8192);
+  rose::ops::time_experts(128, 512);
 }

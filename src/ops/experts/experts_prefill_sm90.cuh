@@ -82,7 +82,7 @@ __device__ inline void expert_load(ExpertShared<kStage>& shared, const ExpertPro
                        ptx::kEvictLast);
       copy_bulk(full, shared.shifts[packed.stage],
                 params.weight_shifts +
-                    ((static_cast<long>(tile.expert) * steps + step) * params.out_features + tile.column) * 4,
+                    ((static_cast<long>(tile.expert) * steps + step) * params.out_padded + tile.column) * 4,
                 C::kShiftBytes);
       ptx::barrier_wait(&shared.x_empty[x.stage], x.phase ^ 1);
       full = &shared.x_full[x.stage];
@@ -113,7 +113,7 @@ __device__ inline void expert_unpack(ExpertShared<kStage>& shared, const ExpertP
                                      int column_tiles, int steps) {
   using C = ExpertConfig<kStage>;
   const int thread = threadIdx.x % 128;
-  const int blocks_out = (params.out_features + 127) / 128;
+  const int blocks_out = (params.out_padded + 127) / 128;
   ptx::Ring<C::kPackedStages> packed;
   ptx::Ring<C::kWeightStages> weight;
   for (int index = blockIdx.x; index < tiles * column_tiles; index += gridDim.x) {
@@ -208,7 +208,9 @@ __device__ inline void expert_store(ExpertShared<kStage>& shared, const ExpertPr
   }
 #pragma unroll
   for (int c = 0; c < C::kN / 8; ++c) {
-    const std::uint32_t pair = *reinterpret_cast<const std::uint32_t*>(bias + c * 8 + lane % 4 * 2);
+    const int column = c * 8 + lane % 4 * 2;
+    const bool inside = tile.column + column < params.out_features;
+    const std::uint32_t pair = inside ? *reinterpret_cast<const std::uint32_t*>(bias + column) : 0;
     const float low = ptx::bf16_low(pair), high = ptx::bf16_high(pair);
     const float* sum = &total[c * 4];
     if constexpr (kStage == ExpertStage::kGateUp) {
@@ -224,14 +226,15 @@ __device__ inline void expert_store(ExpertShared<kStage>& shared, const ExpertPr
           ptx::pack_bf16((sum[2] * 0.125f + low) * weight[1], (sum[3] * 0.125f + high) * weight[1]);
     }
   }
+  const int columns = min(C::kN, params.out_features - tile.column);
   if constexpr (kStage == ExpertStage::kGateUp) {
     const long row_bytes = params.out_features / 2;
     std::uint8_t* out = static_cast<std::uint8_t*>(params.out) + tile.position * row_bytes + tile.column / 2;
-    copy_rows_out<kStage>(rows, out, row_bytes, first_row, tile.rows, C::kN / 2);
+    copy_rows_out<kStage>(rows, out, row_bytes, first_row, tile.rows, columns / 2);
   } else {
     const long row_bytes = params.out_features * 2L;
     std::uint8_t* out = static_cast<std::uint8_t*>(params.out) + tile.position * row_bytes + tile.column * 2;
-    copy_rows_out<kStage>(rows, out, row_bytes, first_row, tile.rows, C::kN * 2);
+    copy_rows_out<kStage>(rows, out, row_bytes, first_row, tile.rows, columns * 2);
   }
 }
 

@@ -1,0 +1,159 @@
+#include "ops/experts/experts_cuda.h"
+
+#include <algorithm>
+
+#include "device/cuda/gpu.h"
+#include "device/cuda/tensor_map.h"
+#include "ops/experts/experts_params.cuh"
+
+namespace rose::ops::cuda {
+namespace {
+
+using rose::cuda::make_tensor_map;
+using rose::cuda::matrix_map;
+using rose::cuda::Swizzle;
+
+constexpr int kTileN = ExpertConfig<ExpertStage::kGateUp>::kN;
+static_assert(kTileN == ExpertConfig<ExpertStage::kDown>::kN);
+
+std::int64_t rounded_up(std::int64_t value, std::int64_t unit) { return (value + unit - 1) / unit * unit; }
+std::int64_t in_blocks(const Weight& weight) { return (weight.in + 127) / 128; }
+std::int64_t out_padded(const Weight& weight) { return rounded_up(weight.out, kTileN); }
+std::int64_t shift_bytes(const Weight& weight) {
+  return rounded_up(weight.experts * in_blocks(weight) * out_padded(weight) * 4, 128);
+}
+
+// Places of the sorted order: every run may waste up to its alignment; loads of a last tile may look past the end.
+int positions_of(const ExpertWorkShape& shape) {
+  return static_cast<int>(rounded_up(
+      shape.rows_max * shape.experts_per_token + shape.experts_held * ExpertSort::kRunAlignment + ExpertSort::kTileRows,
+      ExpertSort::kTileRows));
+}
+
+struct WorkLayout {
+  explicit WorkLayout(const ExpertWorkShape& shape) : positions_stride(positions_of(shape)) {
+    const auto stride = static_cast<std::size_t>(positions_stride);
+    const auto hidden = static_cast<std::size_t>(shape.hidden),
+               intermediate = static_cast<std::size_t>(shape.intermediate);
+    positions = take(static_cast<std::size_t>(shape.rows_max) * static_cast<std::size_t>(shape.experts_per_token) * 4);
+    weights = take(stride * 4);
+    tiles = take((stride / ExpertSort::kTileRows + static_cast<std::size_t>(shape.experts_held)) * 16);
+    tile_count = take(4);
+    x = take(stride * hidden);
+    x_scales = take((hidden + 127) / 128 * stride * 4);
+    activations = take(stride * intermediate);
+    weighted = take(stride * hidden * 2);
+  }
+  std::size_t take(std::size_t size) {
+    const std::size_t at = bytes;
+    bytes += (size + 1023) / 1024 * 1024;
+    return at;
+  }
+  int positions_stride;
+  std::size_t bytes = 0, positions, weights, tiles, tile_count, x, x_scales, activations, weighted;
+};
+
+template <class T>
+T* at(const ExpertWork& work, std::size_t offset) {
+  return static_cast<T*>(static_cast<void*>(static_cast<std::byte*>(work.memory) + offset));
+}
+
+CUtensorMap packed_map(const Weight& weight) {
+  const auto row = static_cast<std::uint64_t>(weight.in / 2), out = static_cast<std::uint64_t>(weight.out);
+  return make_tensor_map<3>(weight.payload.raw(), DType::kU8,
+                            {{row, out, static_cast<std::uint64_t>(weight.experts)}, {row, row * out}, {64, kTileN, 1}},
+                            Swizzle::kNone);
+}
+
+ExpertProduct product(const Weight& weight, const PreparedScales& scales, const void* x, int positions_stride) {
+  ExpertProduct params{};
+  params.x =
+      matrix_map(x, DType::kF8E4M3, positions_stride, weight.in, weight.in, ExpertSort::kTileRows, 128, Swizzle::k128);
+  params.weight = packed_map(weight);
+  params.weight_shifts = scales.shifts;
+  params.weight_bases = scales.bases;
+  params.bias = static_cast<const std::uint16_t*>(weight.bias.raw());
+  params.in = static_cast<int>(weight.in);
+  params.out_features = static_cast<int>(weight.out);
+  params.out_padded = scales.out_padded;
+  params.positions_stride = positions_stride;
+  return params;
+}
+
+}  // namespace
+
+std::size_t prepared_bytes(const Weight& weight) {
+  const std::int64_t out_blocks = (out_padded(weight) + 127) / 128;
+  return static_cast<std::size_t>(shift_bytes(weight) + weight.experts * out_blocks * in_blocks(weight) * 4);
+}
+
+PreparedScales prepare(const Stream& stream, const Weight& weight, void* memory, int* inexact_tiles) {
+  CHECK(weight.format == WeightFormat::kMxfp4 && weight.experts > 0, "prepare: {} of {} experts",
+        weight_format_name(weight.format), weight.experts);
+  ExpertPrepare params{};
+  params.payload = weight.payload.as<std::uint8_t>();
+  params.scales = weight.scales.as<std::uint8_t>();
+  params.shifts = static_cast<std::uint8_t*>(memory);
+  params.bases = static_cast<float*>(static_cast<void*>(static_cast<std::byte*>(memory) + shift_bytes(weight)));
+  params.inexact_tiles = inexact_tiles;
+  params.experts = static_cast<int>(weight.experts);
+  params.out_features = static_cast<int>(weight.out);
+  params.out_padded = static_cast<int>(out_padded(weight));
+  params.in = static_cast<int>(weight.in);
+  launch_expert_prepare(params, rose::cuda::native_stream(stream));
+  return {params.shifts, params.bases, params.out_padded};
+}
+
+std::size_t expert_work_bytes(const ExpertWorkShape& shape) { return WorkLayout(shape).bytes; }
+
+void experts(const Stream& stream, const ExpertCall& call) {
+  const int rows = static_cast<int>(call.x.size(0)), k = static_cast<int>(call.routing.experts.size(1));
+  const Weight &gate_up = call.weights.gate_up, &down = call.weights.down;
+  CHECK(rows <= call.work.shape.rows_max && k == call.work.shape.experts_per_token,
+        "experts: {} rows of {} in work for {}, {}", rows, k, call.work.shape.rows_max,
+        call.work.shape.experts_per_token);
+  if (rows == 0) return;
+  const WorkLayout layout(call.work.shape);
+  const cudaStream_t native = rose::cuda::native_stream(stream);
+
+  ExpertSort sort{};
+  sort.experts = call.routing.experts.as<std::int32_t>();
+  sort.weights = call.routing.weights.as<float>();
+  sort.rows = rows;
+  sort.k = k;
+  sort.first_expert = static_cast<int>(call.weights.first_expert);
+  sort.experts_held = static_cast<int>(gate_up.experts);
+  sort.positions = at<int>(call.work, layout.positions);
+  sort.sorted_weights = at<float>(call.work, layout.weights);
+  sort.tile_count = at<int>(call.work, layout.tile_count);
+  sort.tiles = at<int4>(call.work, layout.tiles);
+  launch_expert_sort(sort, native);
+
+  const int hidden = static_cast<int>(down.out);
+  launch_expert_quantize(
+      {static_cast<const std::uint16_t*>(call.x.raw()), sort.positions, at<std::uint8_t>(call.work, layout.x),
+       at<float>(call.work, layout.x_scales), rows, k, hidden, layout.positions_stride},
+      native);
+
+  const int blocks = rose::cuda::multiprocessors(stream);
+  ExpertProduct first = product(gate_up, call.gate_up, at<void>(call.work, layout.x), layout.positions_stride);
+  first.x_scales = at<float>(call.work, layout.x_scales);
+  first.tiles = sort.tiles;
+  first.tile_count = sort.tile_count;
+  first.out = at<void>(call.work, layout.activations);
+  first.swiglu_limit = call.swiglu_limit;
+  launch_expert_product<ExpertStage::kGateUp>(first, blocks, native);
+
+  ExpertProduct second = product(down, call.down, at<void>(call.work, layout.activations), layout.positions_stride);
+  second.tiles = sort.tiles;
+  second.tile_count = sort.tile_count;
+  second.sorted_weights = sort.sorted_weights;
+  second.out = at<void>(call.work, layout.weighted);
+  launch_expert_product<ExpertStage::kDown>(second, blocks, native);
+
+  launch_expert_combine({at<std::uint16_t>(call.work, layout.weighted), sort.positions,
+                         static_cast<std::uint16_t*>(call.y.raw()), rows, k, hidden},
+                        native);
+}
+
+}  // namespace rose::ops::cuda
