@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Who may include whom: reads tools/include_rules and every #include of src/ and apps/.
 
-Beyond the table: a .h includes no CUDA header outside device/cuda; a .cuh is included only from its own folder or
-ops/ptx; folders form no cycle (the table itself is checked for that).
+Beyond the table: a .h includes no CUDA header outside device/cuda; a .cuh is included only from its own folder,
+ops/ptx or device/cuda; folders form no cycle (the table itself is checked for that).
 """
 import pathlib
 import re
@@ -62,7 +62,7 @@ def faults_of(path, rules):
             if not str(relative).startswith("src/device/cuda"):
                 yield where + f"a header includes the CUDA header {target}"
         if target.endswith(".cuh") and match.group(1) == '"':
-            if str(relative.parent) != "src/" + str(pathlib.Path(target).parent) and not target.startswith("ops/ptx/"):
+            if str(relative.parent) != "src/" + str(pathlib.Path(target).parent) and not target.startswith(("ops/ptx/", "device/cuda/")):
                 yield where + f"{target} is another folder's kernel"
         other = target.split("/")[0]
         if match.group(1) != '"' or other not in rules or other == folder or is_test:
