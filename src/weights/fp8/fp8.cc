@@ -37,6 +37,9 @@ const PairTables& pair_tables() {
   return tables;
 }
 
+// Magnitudes as whole numbers that order them across scales: 2 * log2 rounded down, plus 1 for a mantissa of 1.5.
+constexpr std::array<int, 8> kOrder = {0, -2, 0, 1, 2, 3, 4, 5};
+
 // Codes without their sign grow with the magnitude.
 int largest_magnitude_code(const std::uint8_t* codes) {
   int largest = 0;
@@ -95,7 +98,7 @@ TileOutcome encode_tile_mxfp4(const std::uint8_t* codes, std::int64_t codes_stri
   const std::int64_t groups = columns / kMxfp4Group;
   int exponent_min = kExponentMax + 1;
   int exponent_max = kExponentMin - 2;
-  double amax = 0.0;
+  int order_max = 2 * exponent_max;
   for (std::int64_t r = 0; r < rows; ++r) {
     for (std::int64_t g = 0; g < groups; ++g) {
       const int largest = largest_magnitude_code(codes + r * codes_stride + g * mxfp4::kGroupBytes);
@@ -103,15 +106,17 @@ TileOutcome encode_tile_mxfp4(const std::uint8_t* codes, std::int64_t codes_stri
       const int exponent = scales[r * scales_stride + g] - mxfp4::kScaleBias;
       exponent_min = std::min(exponent_min, exponent);
       exponent_max = std::max(exponent_max, exponent);
-      const double group_max = mxfp4::kValues[static_cast<std::size_t>(largest)];
-      amax = std::max(amax, std::ldexp(group_max, exponent));
+      order_max = std::max(order_max, 2 * exponent + kOrder[static_cast<std::size_t>(largest)]);
     }
   }
+  const bool zeros = exponent_min > exponent_max;
+  const int odd = order_max & 1;
+  const double amax = zeros ? 0.0 : std::ldexp(odd == 0 ? 1.0 : 1.5, (order_max - odd) / 2);
   const int exponent = tile_exponent(amax);
   *scale = std::ldexp(1.0f, exponent);
 
   TileOutcome outcome;
-  if (amax != 0.0) outcome.spread = exponent_max - exponent_min;
+  if (!zeros) outcome.spread = exponent_max - exponent_min;
   const PairTables& tables = pair_tables();
   for (std::int64_t r = 0; r < rows; ++r) {
     for (std::int64_t g = 0; g < groups; ++g) {
