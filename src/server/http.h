@@ -70,7 +70,7 @@ struct Limits {
   double write_stall_s = 30;  // no byte accepted by the client for so long: it has left
   double heartbeat_s = 15;    // a comment in an event stream that has been silent for so long
   double linger_s = 5;        // after an early answer: read and drop what is still coming
-  std::size_t linger_bytes_max = 256 << 10;
+  std::size_t linger_bytes_max = 32 << 20;
   std::size_t read_ahead_bytes_max = 32 << 10;  // of pipelined requests
   std::size_t stream_bytes_max = 1 << 20;       // events waiting for a slow reader; more: it has left
   int socket_send_bytes = 64 << 10;             // what the kernel may hold for a stream

@@ -21,6 +21,8 @@ std::chrono::steady_clock::duration to_duration(double seconds) {
   return std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(seconds));
 }
 
+constexpr int kTurnedAwayMax = 256;  // more are closed without a word
+
 std::string_view reason(int status) {
   switch (status) {
     case 200:
@@ -117,8 +119,8 @@ class ConnectionReply final : public Reply {
 }  // namespace
 
 Connection::Connection(Tcp::socket socket, std::shared_ptr<ServerShared> shared)
-    : socket_(std::move(socket)),
-      shared_(std::move(shared)),
+    : shared_(std::move(shared)),
+      socket_(std::move(socket)),
       limits_(shared_->options.limits),
       timer_(socket_.get_executor()),
       opened_at_(Clock::now()),
@@ -131,6 +133,7 @@ Connection::Connection(Tcp::socket socket, std::shared_ptr<ServerShared> shared)
 
 Connection::~Connection() {
   if (counted_) --shared_->in_flight;
+  if (turned_away_) --shared_->turned_away;
   --shared_->connections;
   const std::lock_guard lock(shared_->mutex);
   shared_->open.erase(this);
@@ -144,12 +147,10 @@ void Connection::start() {
   socket_.set_option(asio::socket_base::send_buffer_size(limits_.socket_send_bytes), ignored);
   const int not_sent = limits_.socket_send_bytes / 4;
   setsockopt(socket_.native_handle(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &not_sent, sizeof not_sent);
-  if (shared_->connections > limits_.connections_max) {
-    request_.head.minor_version = 1;
-    refuse(503, "Too many connections.");
-    return;
-  }
-  advance();
+  if (shared_->connections - shared_->turned_away <= limits_.connections_max) return advance();
+  turned_away_ = true;
+  if (++shared_->turned_away > kTurnedAwayMax) return close();
+  refuse(503, "Too many connections.");
 }
 
 void Connection::close_soon() {

@@ -38,6 +38,7 @@ struct ServerShared {
   std::mutex mutex;
   std::unordered_set<Connection*> open;  // guarded by mutex; each leaves it in its destructor
   std::atomic<int> connections{0};
+  std::atomic<int> turned_away{0};  // of connections: over the limit, being told so
   std::atomic<int> in_flight{0};
   std::atomic<std::uint64_t> next_request{1};
   std::uint64_t boot = 0;  // makes request ids differ between starts
@@ -84,8 +85,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void refresh_timer();
   void on_deadline();
 
+  std::shared_ptr<ServerShared> shared_;  // first: the socket's queue lives in it
   Tcp::socket socket_;
-  std::shared_ptr<ServerShared> shared_;
   const Limits& limits_;
   asio::steady_timer timer_;
   Time timer_expiry_ = Time::max();
@@ -105,6 +106,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   int requests_ = 0;
   std::size_t request_bytes_ = 0;
   bool exchange_open_ = false;
+  bool turned_away_ = false;
   bool counted_ = false;  // in shared_->in_flight
 
   int status_ = 0;

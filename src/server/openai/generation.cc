@@ -92,8 +92,8 @@ void Generation::take_batch(const std::vector<TokenEvent>& events) {
   flush();
   if (!complete()) return;
   if (choices_ended_ < static_cast<int>(times_.size())) model().engine->cancel(id_);  // a stop string, we are done
+  end(how_it_ended());  // before the client can see the end, and look at the counters
   finish();
-  end(how_it_ended());
 }
 
 void Generation::observe_times(Time now) {
@@ -112,6 +112,7 @@ void Generation::observe_times(Time now) {
 
 void Generation::fail(const RequestError& error) {
   model().engine->cancel(id_);
+  end(RequestSummary::End::kError);
   if (streams_) {  // the 200 is out: the error is an event, never a silent end
     setup_.reply->write_event(event_of(error_object(error)));
     setup_.reply->write_event(std::string(kDoneEvent));
@@ -119,7 +120,6 @@ void Generation::fail(const RequestError& error) {
   } else {
     setup_.reply->send(error_response(error));
   }
-  end(RequestSummary::End::kError);
 }
 
 Usage Generation::usage() const {

@@ -14,12 +14,12 @@
 namespace rose::testing {
 
 // Ids above the bytes.
-inline constexpr TokenId kReturn = 256;           // ends the answer
-inline constexpr TokenId kCall = 257;             // ends a tool call, and the answer
-inline constexpr TokenId kAnalysis = 258;         // what follows is reasoning
-inline constexpr TokenId kFinal = 259;            // what follows is content
-inline constexpr TokenId kTool = 260;             // NAME ( ARGUMENTS until kCall
-inline constexpr TokenId kForeign = 261;          // the model speaks for somebody else
+inline constexpr TokenId kReturn = 256;    // ends the answer
+inline constexpr TokenId kCall = 257;      // ends a tool call, and the answer
+inline constexpr TokenId kAnalysis = 258;  // what follows is reasoning
+inline constexpr TokenId kFinal = 259;     // what follows is content
+inline constexpr TokenId kTool = 260;      // NAME ( ARGUMENTS until kCall
+inline constexpr TokenId kForeign = 261;   // the model speaks for somebody else
 inline constexpr int kVocabulary = 262;
 
 class FakeTokenizer final : public Tokenizer {

@@ -72,7 +72,7 @@ class FakeEngine final : public TokenEngine {
   std::atomic<int> submitted{0};
   std::atomic<int> cancelled{0};
   std::atomic<double> heartbeat_age_s{0};
-  Request last_request;                           // read it when no request is being submitted
+  Request last_request;  // read it when no request is being submitted
 
  private:
   struct Live {
@@ -103,14 +103,15 @@ class FakeEngine final : public TokenEngine {
   }
 
   TokenEvent next(Live& live, std::size_t choice) {
-    TokenEvent event{.choice = static_cast<int>(choice), .token = -1, .logprob = 0, .top_logprobs = {}, .finish = {}, .error = ""};
+    TokenEvent event{
+        .choice = static_cast<int>(choice), .token = -1, .logprob = 0, .top_logprobs = {}, .finish = {}, .error = ""};
     const DecodingOptions& decoding = live.request.decoding;
     const auto& script = live.scripts[choice];
     if (live.cancelled) {
       event.finish = FinishReason::kCancelled;
     } else if (live.at[choice] >= script.size()) {
       event.finish = FinishReason::kLength;
-    } else if (script[live.at[choice]] < 0) {     // a script's way to fail
+    } else if (script[live.at[choice]] < 0) {  // a script's way to fail
       event.finish = FinishReason::kFailed;
       event.error = "scripted failure";
     } else {
@@ -118,7 +119,8 @@ class FakeEngine final : public TokenEngine {
       ++generated_;
       if (decoding.top_logprobs >= 0) {
         event.logprob = -0.5f;
-        for (int k = 0; k < decoding.top_logprobs; ++k) event.top_logprobs.push_back({65 + k, -0.5f - static_cast<float>(k)});
+        for (int k = 0; k < decoding.top_logprobs; ++k)
+          event.top_logprobs.push_back({65 + k, -0.5f - static_cast<float>(k)});
       }
       const auto& stops = decoding.stop_tokens;
       if (!decoding.ignore_stop && std::find(stops.begin(), stops.end(), event.token) != stops.end()) {
@@ -151,7 +153,7 @@ class FakeEngine final : public TokenEngine {
   bool stopping_ = false;
   bool ending_ = false;
   std::uint64_t generated_ = 0;
-  std::thread thread_;                            // last: it uses all of the above
+  std::thread thread_;  // last: it uses all of the above
 };
 
 }  // namespace rose::testing

@@ -103,8 +103,9 @@ class RawClient {
 
 // "POST /path HTTP/1.1" with a body and its length.
 inline std::string post(std::string_view path, std::string_view body, std::string_view more_fields = "") {
-  return fmt::format("POST {} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n{}Content-Length: {}\r\n\r\n{}",
-                     path, more_fields, body.size(), body);
+  return fmt::format(
+      "POST {} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n{}Content-Length: {}\r\n\r\n{}", path,
+      more_fields, body.size(), body);
 }
 inline std::string get(std::string_view path, std::string_view more_fields = "") {
   return fmt::format("GET {} HTTP/1.1\r\nHost: localhost\r\n{}\r\n", path, more_fields);
