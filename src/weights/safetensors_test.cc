@@ -36,11 +36,10 @@ std::string error_of(const std::string& file, const SafetensorsLimits& limits = 
 }
 
 TEST(Safetensors, AGoodFileGivesItsTableInFileOrder) {
-  const std::string header =
-      R"({"__metadata__":{"format":"pt"},"b":{"dtype":"U8","shape":[3],"data_offsets":[4,7]},)"
-      R"("a":{"dtype":"BF16","shape":[2,1],"data_offsets":[0,4]},)"
-      R"("none":{"dtype":"F32","shape":[0,5],"data_offsets":[4,4]},)"
-      R"("scalar":{"dtype":"F32","shape":[],"data_offsets":[7,11]}}   )";
+  const std::string header = R"({"__metadata__":{"format":"pt"},"b":{"dtype":"U8","shape":[3],"data_offsets":[4,7]},)"
+                             R"("a":{"dtype":"BF16","shape":[2,1],"data_offsets":[0,4]},)"
+                             R"("none":{"dtype":"F32","shape":[0,5],"data_offsets":[4,4]},)"
+                             R"("scalar":{"dtype":"F32","shape":[],"data_offsets":[7,11]}}   )";
   const auto tensors = parse(with_header(header, 11));
   ASSERT_EQ(tensors.size(), 4u);
   EXPECT_EQ(tensors[0].name, "a");
