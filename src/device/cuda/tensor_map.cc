@@ -20,30 +20,17 @@ PFN_cuTensorMapEncodeTiled_v12000 encoder() {
   return function;
 }
 
-CUtensorMapDataType map_dtype(DType dtype) {
-  switch (dtype) {
-    case DType::kF32:
-      return CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
-    case DType::kBf16:
-      return CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
-    case DType::kF8E4M3:
-    case DType::kU8:
-      return CU_TENSOR_MAP_DATA_TYPE_UINT8;
-    case DType::kI32:
-      return CU_TENSOR_MAP_DATA_TYPE_INT32;
-    case DType::kI64:
-      return CU_TENSOR_MAP_DATA_TYPE_INT64;
-  }
-  check_failed(__FILE__, __LINE__, "dtype", "unknown dtype");
+CUtensorMapDataType native_type(MapType type) {
+  return type == MapType::kBf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_UINT8;
 }
 
 }  // namespace
 
-CUtensorMap make_tensor_map(const void* base, DType dtype, int rank, const std::uint64_t* sizes,
+CUtensorMap make_tensor_map(const void* base, MapType type, int rank, const std::uint64_t* sizes,
                             const std::uint64_t* strides, const std::uint32_t* box, Swizzle swizzle) {
   CUtensorMap map{};
   constexpr std::uint32_t kDense[5] = {1, 1, 1, 1, 1};
-  const CUresult status = encoder()(&map, map_dtype(dtype), static_cast<cuuint32_t>(rank), const_cast<void*>(base),
+  const CUresult status = encoder()(&map, native_type(type), static_cast<cuuint32_t>(rank), const_cast<void*>(base),
                                     sizes, strides, box, kDense, CU_TENSOR_MAP_INTERLEAVE_NONE,
                                     swizzle == Swizzle::k128 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE,
                                     CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
@@ -52,11 +39,11 @@ CUtensorMap make_tensor_map(const void* base, DType dtype, int rank, const std::
   return map;
 }
 
-CUtensorMap matrix_map(const void* base, DType dtype, std::int64_t rows, std::int64_t columns, std::int64_t stride,
+CUtensorMap matrix_map(const void* base, MapType type, std::int64_t rows, std::int64_t columns, std::int64_t stride,
                        int box_rows, int box_columns, Swizzle swizzle) {
-  return make_tensor_map<2>(base, dtype,
+  return make_tensor_map<2>(base, type,
                             {{static_cast<std::uint64_t>(columns), static_cast<std::uint64_t>(rows)},
-                             {static_cast<std::uint64_t>(stride) * dtype_bytes(dtype)},
+                             {static_cast<std::uint64_t>(stride) * map_type_bytes(type)},
                              {static_cast<std::uint32_t>(box_columns), static_cast<std::uint32_t>(box_rows)}},
                             swizzle);
 }

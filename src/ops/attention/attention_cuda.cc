@@ -10,13 +10,14 @@ namespace rose::ops::cuda {
 namespace {
 
 using rose::cuda::make_tensor_map;
+using rose::cuda::MapType;
 using rose::cuda::Swizzle;
 
 // One page of one KV head is a box.
 CUtensorMap page_map(const Tensor& pages) {
   const auto count = static_cast<std::uint64_t>(pages.size(0)), size = static_cast<std::uint64_t>(pages.size(1));
   const auto heads = static_cast<std::uint64_t>(pages.size(2)), dim = static_cast<std::uint64_t>(pages.size(3));
-  return make_tensor_map<4>(pages.raw(), pages.dtype(),
+  return make_tensor_map<4>(pages.raw(), MapType::kBf16,
                             {{dim, heads, size, count},
                              {dim * 2, heads * dim * 2, size * heads * dim * 2},
                              {static_cast<std::uint32_t>(dim), 1, static_cast<std::uint32_t>(size), 1}},
@@ -26,7 +27,7 @@ CUtensorMap page_map(const Tensor& pages) {
 CUtensorMap query_map(const Tensor& q) {
   const auto rows = static_cast<std::uint64_t>(q.size(0)), heads = static_cast<std::uint64_t>(q.size(1));
   return make_tensor_map<3>(
-      q.raw(), q.dtype(),
+      q.raw(), MapType::kBf16,
       {{64, heads, rows}, {128, heads * 128}, {64, PrefillConfig::kGroupHeads, PrefillConfig::kTokens}}, Swizzle::k128);
 }
 

@@ -10,6 +10,7 @@ namespace rose::ops::cuda {
 namespace {
 
 using rose::cuda::make_tensor_map;
+using rose::cuda::MapType;
 using rose::cuda::matrix_map;
 using rose::cuda::Swizzle;
 
@@ -60,7 +61,7 @@ T* at(const ExpertWork& work, std::size_t offset) {
 
 CUtensorMap packed_map(const Weight& weight) {
   const auto row = static_cast<std::uint64_t>(weight.in / 2), out = static_cast<std::uint64_t>(weight.out);
-  return make_tensor_map<3>(weight.payload.raw(), DType::kU8,
+  return make_tensor_map<3>(weight.payload.raw(), MapType::kByte,
                             {{row, out, static_cast<std::uint64_t>(weight.experts)}, {row, row * out}, {64, kTileN, 1}},
                             Swizzle::kNone);
 }
@@ -68,7 +69,7 @@ CUtensorMap packed_map(const Weight& weight) {
 ExpertProduct product(const Weight& weight, const PreparedScales& scales, const void* x, int positions_stride) {
   ExpertProduct params{};
   params.x =
-      matrix_map(x, DType::kF8E4M3, positions_stride, weight.in, weight.in, ExpertSort::kTileRows, 128, Swizzle::k128);
+      matrix_map(x, MapType::kByte, positions_stride, weight.in, weight.in, ExpertSort::kTileRows, 128, Swizzle::k128);
   params.weight = packed_map(weight);
   params.weight_shifts = scales.shifts;
   params.weight_bases = scales.bases;

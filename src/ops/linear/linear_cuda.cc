@@ -9,6 +9,7 @@
 namespace rose::ops::cuda {
 namespace {
 
+using rose::cuda::MapType;
 using rose::cuda::matrix_map;
 using rose::cuda::Swizzle;
 
@@ -19,11 +20,11 @@ void tiled(const Stream& stream, const Tensor& x, const Weight& weight, const Te
   params.out = static_cast<int>(weight.out);
   params.in = static_cast<int>(weight.in);
   params.x =
-      matrix_map(x.raw(), DType::kBf16, params.rows, params.in, x.stride(0), Config::kM, Config::kK, Swizzle::k128);
-  params.weight = matrix_map(weight.payload.raw(), DType::kBf16, params.out, params.in, params.in, Config::kN,
+      matrix_map(x.raw(), MapType::kBf16, params.rows, params.in, x.stride(0), Config::kM, Config::kK, Swizzle::k128);
+  params.weight = matrix_map(weight.payload.raw(), MapType::kBf16, params.out, params.in, params.in, Config::kN,
                              Config::kK, Swizzle::k128);
-  params.y =
-      matrix_map(y.raw(), DType::kBf16, params.rows, params.out, y.stride(0), 64, Config::kStoreColumns, Swizzle::k128);
+  params.y = matrix_map(y.raw(), MapType::kBf16, params.rows, params.out, y.stride(0), 64, Config::kStoreColumns,
+                        Swizzle::k128);
   params.bias = weight.bias.empty() ? nullptr : static_cast<const std::uint16_t*>(weight.bias.raw());
   const int tiles = ((params.rows + Config::kM - 1) / Config::kM) * ((params.out + Config::kN - 1) / Config::kN);
   launch_linear<Config>(params, std::min(tiles, rose::cuda::multiprocessors(stream)),
