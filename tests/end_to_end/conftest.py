@@ -42,7 +42,8 @@ class Server:
 
     def __init__(self, binary, model, *arguments, env=None):
         self.log = tempfile.TemporaryFile(mode="w+")
-        command = [binary, "serve", *([model] if model else []), "--port", "0", "--threads", "2", *arguments]
+        port = [] if "--port" in arguments else ["--port", "0"]
+        command = [binary, "serve", *([model] if model else []), *port, "--threads", "2", *arguments]
         self.process = subprocess.Popen(command, stderr=self.log, stdout=self.log, env={**os.environ, **(env or {})})
         self.url = None
 
