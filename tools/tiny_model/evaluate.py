@@ -275,7 +275,7 @@ def wilson(right: int, total: int) -> tuple[float, float]:
     z, share = 1.96, right / total
     middle = share + z * z / (2 * total)
     half = z * math.sqrt(share * (1 - share) / total + z * z / (4 * total * total))
-    return (middle - half) / (1 + z * z / total), (middle + half) / (1 + z * z / total)
+    return max(0.0, (middle - half) / (1 + z * z / total)), min(1.0, (middle + half) / (1 + z * z / total))
 
 
 SUMMARY = {"arithmetic": "arithmetic, all", "extraction": "extraction to JSON", "tool call": "tool calls, all",

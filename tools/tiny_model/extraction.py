@@ -221,6 +221,9 @@ def record(rng: random.Random, setting: Setting, memory: Memory, alone: bool = T
         question = text
     else:
         setting.instructions = rng.choice(NEUTRAL)
+        # a server that enforces the schema could not write null for a string
+        kinds = [kind for kind, (_, v) in zip(kinds, pairs) if v is not None]
+        pairs = [(k, v) for k, v in pairs if v is not None]
         setting.response_format = {"name": rng.choice(FORMAT_NAMES), "schema": schema_of(rng, kinds)}
         if rng.random() < 0.2:
             setting.response_format["description"] = rng.choice(["The extracted data", "What the text says", "One record"])
