@@ -29,6 +29,10 @@ def held_out(key: str) -> bool:
     return zlib.crc32(key.encode()) % HELD_OUT_ONE_IN == 0
 
 
+class NothingToAsk(Exception):
+    pass
+
+
 class Generator:
     """split: 'train' never yields a held-out question, 'eval' always asks one last."""
 
@@ -66,6 +70,13 @@ class Generator:
         return chat.turn(rng, setting, memory)
 
     def turns(self, kind: str | None = None) -> tuple[Setting, list[Turn]]:
+        while True:
+            try:
+                return self.try_turns(kind)
+            except NothingToAsk:
+                continue
+
+    def try_turns(self, kind: str | None) -> tuple[Setting, list[Turn]]:
         """A whole conversation; the last turn is the one to learn or to ask."""
         rng = self.rng
         kind = kind or rng.choices(["arithmetic", "extraction", "tools", "chat"], [38, 22, 24, 16])[0]
@@ -81,7 +92,7 @@ class Generator:
 
     def accepted(self, kind: str, setting: Setting, tools: list, memory: Memory, alone: bool, last: bool) -> Turn:
         want = self.split == "eval" and last
-        while True:
+        for _ in range(1000):
             trial_setting = Setting(**vars(setting))
             trial = Memory(**vars(memory))
             turn = self.one_turn(kind, trial_setting, tools, trial, alone)
@@ -89,6 +100,7 @@ class Generator:
                 vars(setting).update(vars(trial_setting))
                 vars(memory).update(vars(trial))
                 return turn
+        raise NothingToAsk  # a tool with six possible calls may have none that is held out
 
     def conversation(self, kind: str | None = None) -> tuple[Setting, list[Message]]:
         setting, turns = self.turns(kind)
