@@ -44,7 +44,7 @@ struct ModelOptions {
 };
 
 struct ModelOutputs {
-  Tensor hidden;  // [m, hidden] normed rows before the unembedding
+  Tensor hidden;  // [m, hidden] normed rows before the unembedding, in ModelOptions::activations
   Tensor logits;  // [m, vocabulary] f32
 };
 

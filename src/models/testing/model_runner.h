@@ -20,7 +20,8 @@ struct RunnerOptions {
   int positions_max = 512;  // of one sequence
   int sequences_max = 1;
   DType kv_dtype = DType::kF32;
-  bool recycle = true;  // give pages of a windowed set back once no later row sees them
+  DType activations = DType::kF32;  // as the model was loaded
+  bool recycle = true;              // give pages of a windowed set back once no later row sees them
 };
 
 // New tokens of one sequence in a step, and which of them (by index in `tokens`) want logits.
@@ -88,11 +89,11 @@ class ModelRunner {
     }
     const auto m = static_cast<std::int64_t>(flat.logit_rows.size());
     const ModelShape& shape = model_.shape();
-    std::vector<float> hidden(static_cast<std::size_t>(m * shape.hidden));
+    std::vector<float> hidden(static_cast<std::size_t>(m * shape.hidden));  // room for either dtype
     std::vector<float> logits(static_cast<std::size_t>(m * shape.vocabulary));
     ModelOutputs out;
     if (m > 0) {
-      out.hidden = Tensor(hidden.data(), DType::kF32, {}, {m, shape.hidden});
+      out.hidden = Tensor(hidden.data(), options_.activations, {}, {m, shape.hidden});
       out.logits = Tensor(logits.data(), DType::kF32, {}, {m, shape.vocabulary});
     }
     model_.forward(batch, *kv_, stream_, communicator_, out);
