@@ -8,10 +8,13 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <csignal>
 #include <exception>
 #include <filesystem>
 #include <fstream>
+#include <memory>
+#include <sstream>
 #include <thread>
 
 #include "base/log.h"
@@ -100,6 +103,50 @@ ApiServerOptions server_options(const ServeOptions& options) {
   }
   out.access_log = !options.no_access_log;
   return out;
+}
+
+// " (python3, pid 123)": who listens on a port, as far as /proc lets us see; "" otherwise.
+std::string holder_of(int port) {
+  namespace fs = std::filesystem;
+  std::vector<std::string> sockets;
+  for (const char* table : {"/proc/net/tcp", "/proc/net/tcp6"}) {
+    std::ifstream file(table);
+    std::string line;
+    std::getline(file, line);  // titles
+    while (std::getline(file, line)) {
+      std::istringstream words(line);
+      std::string slot, local, remote, state, skip, inode;
+      words >> slot >> local >> remote >> state >> skip >> skip >> skip >> skip >> skip >> inode;
+      const std::size_t colon = local.find(':');
+      if (state == "0A" && colon != std::string::npos && std::stoi(local.substr(colon + 1), nullptr, 16) == port) {
+        sockets.push_back("socket:[" + inode + "]");
+      }
+    }
+  }
+  std::error_code error;
+  for (const auto& process : fs::directory_iterator("/proc", error)) {
+    const std::string pid = process.path().filename().string();
+    if (pid.empty() || std::isdigit(static_cast<unsigned char>(pid[0])) == 0) continue;
+    for (fs::directory_iterator it(process.path() / "fd", error), end; !error && it != end; it.increment(error)) {
+      std::error_code unreadable;
+      const std::string target = fs::read_symlink(it->path(), unreadable).string();
+      if (std::find(sockets.begin(), sockets.end(), target) == sockets.end()) continue;
+      std::string name;
+      std::getline(std::ifstream(process.path() / "comm"), name);
+      return fmt::format(" ({}, pid {})", name, pid);
+    }
+  }
+  return "";
+}
+
+// The port is taken before gigabytes are read.
+std::unique_ptr<ApiServer> listen(const ApiServerOptions& options) {
+  try {
+    return std::make_unique<ApiServer>(options);
+  } catch (const StartError& error) {
+    throw StartError(error.what() + holder_of(options.http.port) + "; choose with --host and --port",
+                     error.exit_code());
+  }
 }
 
 std::string url_of(const ServeOptions& options, int port) {
@@ -217,7 +264,8 @@ int run_serve(const ServeOptions& options) {
   const Time begin = Clock::now();
   Signals signals;
   const ApiServerOptions server_opts = server_options(options);
-  ApiServer server(server_opts);  // the port is taken before gigabytes are read
+  const std::unique_ptr<ApiServer> listening = listen(server_opts);
+  ApiServer& server = *listening;
   server.start();
   const std::string url = url_of(options, server.port());
   fmt::print(stderr, "rose {}: listening on {}, loading the model\n", ROSE_VERSION, url);

@@ -72,7 +72,7 @@ class Server::Core : public std::enable_shared_from_this<Server::Core> {
     if (!error) acceptor_.bind(endpoint, error);
     if (!error) acceptor_.listen(1024, error);
     if (error == asio::error::address_in_use) {
-      throw StartError(fmt::format("{} is in use by another program; choose another --port", where), 5);
+      throw StartError(fmt::format("{} is in use by another program", where), 5);
     }
     if (error) throw StartError(fmt::format("cannot listen on {}: {}", where, error.message()), 5);
     port_ = acceptor_.local_endpoint().port();
