@@ -222,6 +222,15 @@ TEST(Scheduler, PrefixesAreNotSharedBetweenSalts) {
   EXPECT_EQ(stepper.cached_tokens(3), 36);
 }
 
+TEST(Scheduler, WithoutAPrefixCacheRequestsShareNothingEvenWhileBothRun) {
+  StepperOptions options = options_of(4, {{0, 200}, {5, 60}});
+  options.limits.prefix_cache = false;
+  Stepper stepper(options);
+  for (const RequestId id : {1, 2}) stepper.add(request_of(id, prompt_of(41), 8, 2));
+  ASSERT_TRUE(stepper.finish(2));
+  EXPECT_EQ(stepper.scheduler().counters().prompt_tokens_cached, 0u);
+}
+
 TEST(Scheduler, RequestsThatArriveTogetherComputeACommonPromptOnce) {
   StepperOptions options = options_of(4, {{0, 200}, {5, 60}});
   Stepper stepper(options);
@@ -361,8 +370,10 @@ TEST(Scheduler, LogitsThatAreNotNumbersFailThatSequenceAloneAndAreNeverShared) {
     EXPECT_TRUE(outcome.tokens.empty());
   }
   expect_as_alone(stepper, good, options);
+  const std::uint64_t cached = stepper.scheduler().counters().prompt_tokens_cached;
   stepper.add(request_of(3, bad, 1));
   ASSERT_TRUE(stepper.finish(2));
+  EXPECT_EQ(stepper.scheduler().counters().prompt_tokens_cached, cached);
   EXPECT_EQ(stepper.scheduler().counters().requests_finished[static_cast<std::size_t>(FinishReason::kFailed)], 2u);
 }
 
