@@ -59,7 +59,8 @@ bool holds(const std::vector<KvSetSpec>& sets, const std::vector<int>& pages, st
 
 void check_options(const EngineOptions& o, int positions_max) {
   const auto positive = [](const char* name, std::int64_t value, std::int64_t most) {
-    if (value < 1 || value > most) throw StartError(fmt::format("{} is {}; it must be 1 to {}", name, value, most), 2);
+    if (value < 1 || value > most)
+      throw StartError(fmt::format("{} is {}; it must be 1 to {}", name, value, most), kExitUsage);
   };
   positive("sequences at once", o.sequences_max, 4096);
   positive("rows of a step", o.rows_max, 1 << 16);
@@ -67,7 +68,8 @@ void check_options(const EngineOptions& o, int positions_max) {
   positive("waiting requests", o.requests_waiting_max, 1 << 20);
   if (o.context_max != 0 && (o.context_max < 2 || o.context_max > positions_max)) {
     throw StartError(
-        fmt::format("a context of {} tokens was asked for; the model holds 2 to {}", o.context_max, positions_max), 2);
+        fmt::format("a context of {} tokens was asked for; the model holds 2 to {}", o.context_max, positions_max),
+        kExitUsage);
   }
 }
 
@@ -91,7 +93,7 @@ KvPlan plan_kv(const std::vector<KvSetSpec>& sets, const KvShape& shape, const E
                                    "budget is {:.1f} MiB. Give a larger KV budget or a shorter context",
                                    plan.context_max, static_cast<double>(needed) / (1 << 20), o.page_size,
                                    static_cast<double>(budget) / (1 << 20)),
-                       4);
+                       kExitDoesNotFit);
     }
     // The longest context that fits: a longer one never needs fewer pages.
     int fits = 0, too_long = plan.context_max;
@@ -100,7 +102,8 @@ KvPlan plan_kv(const std::vector<KvSetSpec>& sets, const KvShape& shape, const E
       (holds(sets, plan.pages, middle, o.page_size) ? fits : too_long) = middle;
     }
     plan.context_max = fits;
-    if (fits < 2) throw StartError(fmt::format("the KV budget of {} bytes holds no sequence at all", budget), 4);
+    if (fits < 2)
+      throw StartError(fmt::format("the KV budget of {} bytes holds no sequence at all", budget), kExitDoesNotFit);
   }
   plan.bytes = KvCache::bytes(sets, plan.pages, shape);
   return plan;

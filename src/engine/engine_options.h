@@ -37,7 +37,8 @@ struct KvPlan {
 //
 // A windowed set needs, while sequences run, the pages of a window each and those of the rows of two steps; it gets
 // twice that (the rest caches the ends of finished prefixes), never more than half of the budget. The other sets share
-// what is left. Throws StartError (exit code 4), with the arithmetic, where one sequence of the context does not fit.
+// what is left. Throws StartError (kExitDoesNotFit), with the arithmetic, where one sequence of the context does not
+// fit.
 KvPlan plan_kv(const std::vector<KvSetSpec>& sets, const KvShape& shape, const EngineOptions& options,
                int positions_max, std::size_t bytes_free);
 

@@ -45,7 +45,7 @@ TEST(PlanKv, ShortensTheContextToTheBudgetOnlyWhereNoneWasAskedFor) {
     (void)plan_kv(gpt_oss_sets(), kShape, options, 131'072, 0);
     FAIL() << "a context that does not fit was accepted";
   } catch (const StartError& error) {
-    EXPECT_EQ(error.exit_code(), 4);
+    EXPECT_EQ(error.exit_code(), kExitDoesNotFit);
     EXPECT_THAT(error.what(), ::testing::HasSubstr("131072 tokens needs"));
   }
 }
@@ -74,11 +74,11 @@ TEST(PlanKv, OptionsOutOfRangeAreUsageErrors) {
     return 0;
   };
   EXPECT_EQ(exit_code([](EngineOptions&) {}), 0);
-  EXPECT_EQ(exit_code([](EngineOptions& o) { o.sequences_max = 0; }), 2);
-  EXPECT_EQ(exit_code([](EngineOptions& o) { o.rows_max = -1; }), 2);
-  EXPECT_EQ(exit_code([](EngineOptions& o) { o.page_size = 4096; }), 2);
-  EXPECT_EQ(exit_code([](EngineOptions& o) { o.context_max = 200'000; }), 2);
-  EXPECT_EQ(exit_code([](EngineOptions& o) { o.kv_bytes = 1; }), 4);
+  EXPECT_EQ(exit_code([](EngineOptions& o) { o.sequences_max = 0; }), kExitUsage);
+  EXPECT_EQ(exit_code([](EngineOptions& o) { o.rows_max = -1; }), kExitUsage);
+  EXPECT_EQ(exit_code([](EngineOptions& o) { o.page_size = 4096; }), kExitUsage);
+  EXPECT_EQ(exit_code([](EngineOptions& o) { o.context_max = 200'000; }), kExitUsage);
+  EXPECT_EQ(exit_code([](EngineOptions& o) { o.kv_bytes = 1; }), kExitDoesNotFit);
 }
 
 class Nobody : public RequestSink {

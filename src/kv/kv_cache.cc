@@ -15,7 +15,8 @@ std::size_t checked_product(std::initializer_list<std::int64_t> factors) {
   for (const std::int64_t factor : factors) {
     CHECK(factor >= 0, "negative size {}", factor);
     if (__builtin_mul_overflow(product, static_cast<std::size_t>(factor), &product)) {
-      throw StartError("the KV cache does not fit the address space; give fewer pages or a smaller context", 4);
+      throw StartError("the KV cache does not fit the address space; give fewer pages or a smaller context",
+                       kExitDoesNotFit);
     }
   }
   return product;
