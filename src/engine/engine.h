@@ -11,8 +11,8 @@
 namespace rose {
 
 // ranks[i], communicators[i] and streams[i] make rank i. Without streams, every rank runs on the CPU with
-// options.threads. Takes all memory (KV, activations, slabs) now and logs the table; throws StartError (exit code 4, or
-// 2 for an option out of range) where that cannot be.
+// options.threads. Takes all memory (KV, activations, slabs) now and logs the table; throws StartError
+// (kExitDoesNotFit, or kExitUsage for an option out of range) where that cannot be.
 std::unique_ptr<TokenEngine> make_engine(std::vector<std::unique_ptr<Model>> ranks,
                                          std::vector<std::unique_ptr<Communicator>> communicators,
                                          const EngineOptions& options, std::vector<Stream> streams = {});
