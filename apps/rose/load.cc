@@ -120,8 +120,10 @@ void add_load_options(CLI::App& command, LoadOptions& options) {
   command.add_option("--max-num-seqs", options.sequences_max, "sequences running at once")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
-  command.add_option("--max-num-queued-reqs", options.queue_max, "requests waiting; more are refused with 429")
-      ->check(CLI::Range(0, 1 << 20))
+  command
+      .add_option("--max-num-queued-reqs", options.queue_max,
+                  "requests waiting; more are refused with 503 and Retry-After")
+      ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   command
       .add_flag("--prefix-cache,!--no-prefix-cache", options.prefix_cache, "reuse the KV of equal prompt beginnings")

@@ -125,8 +125,9 @@ void StepBatch::fill_rows(const Step& step) {
     *row_offsets++ = row;
     *context_lengths++ = part.start + part.new_tokens;
     for (int i = 0; i < part.new_tokens; ++i, ++row) {
-      const auto position = static_cast<std::size_t>(part.start + i);
-      positions[row] = part.start + i;
+      const std::int32_t position_of_row = part.start + i;
+      const auto position = static_cast<std::size_t>(position_of_row);
+      positions[row] = position_of_row;
       sources[row] = part.token_on_device ? part.slot : -1;
       if (part.token_on_device) {
         tokens[row] = 0;  // Sampler::resolve writes it

@@ -23,7 +23,7 @@ std::string_view weight_format_name(WeightFormat format) {
 
 std::optional<WeightFormat> weight_format_from_name(std::string_view name) {
 #define ROSE_X(enumerator, text) \
-  if (name == text) return WeightFormat::enumerator;
+  if (name == (text)) return WeightFormat::enumerator;
   ROSE_WEIGHT_FORMATS(ROSE_X)
 #undef ROSE_X
   return std::nullopt;

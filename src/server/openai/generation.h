@@ -65,7 +65,6 @@ class Generation : public RequestSink, public std::enable_shared_from_this<Gener
   int max_tokens_ = 0;
   bool begun_ = false;
   bool over_ = false;
-  bool engine_done_ = false;
   int choices_ended_ = 0;  // by the engine
   double first_token_s_ = -1;
   std::vector<ChoiceTimes> times_;
