@@ -9,6 +9,7 @@
 #include <random>
 #include <thread>
 
+#include "arguments.h"
 #include "base/log.h"
 #include "default_model.h"
 #include "engine/engine.h"
@@ -158,7 +159,8 @@ LoadedModel load(const LoadOptions& options, const Progress& progress) {
                              engine_options(options, threads), std::move(streams));
   model.load_s = seconds_between(begin, Clock::now());
   model.summary = fmt::format(
-      "rose {}, CPU, {} rank{} x {} thread{}\n{}\n{} layers, {} experts, {:.1f} MiB of weights in memory ({} experts), "
+      "rose {}, no GPU: CPU back end, {} rank{} x {} thread{}\n{}\n{} layers, {} experts, {:.1f} MiB of weights in "
+      "memory ({} experts), "
       "context {} tokens; loaded in {:.2f} s\n",
       ROSE_VERSION, options.tp, options.tp == 1 ? "" : "s", threads, threads == 1 ? "" : "s", source->describe(),
       model.shape.layers, model.shape.experts, static_cast<double>(model.weight_bytes) / (1 << 20),

@@ -6,6 +6,7 @@
 #include <exception>
 #include <string>
 
+#include "arguments.h"
 #include "base/result.h"
 #include "bench.h"
 #include "chat.h"
@@ -44,13 +45,13 @@ std::vector<std::string> known_words(const CLI::App& app) {
   return words;
 }
 
-int usage_error(const CLI::App& app, const CLI::ParseError& error, int argc, char** argv) {
+int usage_error(const CLI::App& app, const CLI::ParseError& error, const std::vector<std::string>& words) {
   std::fprintf(stderr, "rose: %s\n", error.what());
   const std::vector<std::string> known = known_words(app);
-  for (int i = 1; i < argc; ++i) {
-    const std::string word = std::string(argv[i]).substr(0, std::string(argv[i]).find('='));
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::string word = words[i].substr(0, words[i].find('='));
     const bool option = word.rfind("--", 0) == 0;
-    if ((!option && i > 1) || std::find(known.begin(), known.end(), word) != known.end()) continue;
+    if ((!option && i > 0) || std::find(known.begin(), known.end(), word) != known.end()) continue;
     if (const std::string nearest = rose::nearest_word(word, known); !nearest.empty()) {
       std::fprintf(stderr, "did you mean %s?\n", nearest.c_str());
     }
@@ -66,6 +67,7 @@ int main(int argc, char** argv) {
   CLI::App app{"rose serves OpenAI's open-weight gpt-oss models behind an OpenAI-compatible API."};
   app.set_version_flag("--version", "rose " ROSE_VERSION);
   app.require_subcommand(1);
+  app.fallthrough();  // --config may stand behind the sub-command
   app.footer(
       "Every option of a sub-command can also be set by the environment: --max-context is ROSE_MAX_CONTEXT.\n"
       "Exit codes: 0 done or drained, 1 failed while running, 2 usage, 3 does not fit, 4 bad model files, 5 port "
@@ -77,8 +79,14 @@ int main(int argc, char** argv) {
   rose::register_bench(app);
   for (CLI::App* command : app.get_subcommands({})) command->get_formatter()->column_width(34);
   name_environment(app);
+  app.set_config("--config", "", "read options from this TOML file, in a section for each sub-command");
+  const rose::Arguments arguments = rose::normalized(std::vector<std::string>(argv + 1, argv + argc));
+  for (const std::string& flag : arguments.ignored) {
+    std::fprintf(stderr, "rose: %s has no meaning here and is ignored\n", flag.c_str());
+  }
   try {
-    app.parse(argc, argv);
+    app.parse(
+        std::vector<std::string>(arguments.words.rbegin(), arguments.words.rend()));  // CLI11 takes them last first
     return 0;
   } catch (const CLI::CallForHelp& help) {
     return app.exit(help);
@@ -87,7 +95,7 @@ int main(int argc, char** argv) {
   } catch (const CLI::RuntimeError& done) {  // a command's own exit code
     return done.get_exit_code();
   } catch (const CLI::ParseError& error) {
-    return usage_error(app, error, argc, argv);
+    return usage_error(app, error, arguments.words);
   } catch (const rose::StartError& error) {
     std::fprintf(stderr, "rose: %s\n", error.what());
     return error.exit_code();

@@ -67,10 +67,12 @@ void time_linear(int rows, int out, int in) {
 struct AttentionShape {
   const char* name;
   int sequences, context, rows, window;
+  int kv_heads = 8;
 };
 
 void time_attention(const AttentionShape& shape) {
-  constexpr int kHeads = 64, kKvHeads = 8, kPage = 32;
+  constexpr int kPage = 32;
+  const int kv_heads = shape.kv_heads, heads = 8 * kv_heads;
   Gpu gpu;
   const int oldest = shape.window > 0 ? std::max(0, shape.context - shape.rows - shape.window + 1) / kPage * kPage : 0;
   const int pages_each = (shape.context - oldest + kPage - 1) / kPage, pages = pages_each * shape.sequences;
@@ -90,12 +92,12 @@ void time_attention(const AttentionShape& shape) {
                            .context_lengths = gpu.upload(*c),
                            .page_table = gpu.upload(*t).reshape({shape.sequences, pages_each}),
                            .first_pages = gpu.upload(*f)};
-  const KvLayer kv{.keys = random_on(gpu, {pages, kPage, kKvHeads, 64}, 1),
-                   .values = random_on(gpu, {pages, kPage, kKvHeads, 64}, 2),
+  const KvLayer kv{.keys = random_on(gpu, {pages, kPage, kv_heads, 64}, 1),
+                   .values = random_on(gpu, {pages, kPage, kv_heads, 64}, 2),
                    .page_size = kPage};
-  const Tensor q = random_on(gpu, {rows, kHeads, 64}, 3), sinks = random_on(gpu, {kHeads}, 4);
-  const Tensor out = random_on(gpu, {rows, kHeads * 64}, 5);
-  cuda::AttentionWork work{.shape = {.rows_max = rows, .sequences_max = shape.sequences, .kv_heads = kKvHeads}};
+  const Tensor q = random_on(gpu, {rows, heads, 64}, 3), sinks = random_on(gpu, {heads}, 4);
+  const Tensor out = random_on(gpu, {rows, heads * 64}, 5);
+  cuda::AttentionWork work{.shape = {.rows_max = rows, .sequences_max = shape.sequences, .kv_heads = kv_heads}};
   const OwnedTensor memory(DType::kU8, {static_cast<std::int64_t>(cuda::attention_work_bytes(gpu.stream, work.shape))},
                            0);
   work.memory = gpu.upload(*memory).raw();
@@ -105,8 +107,8 @@ void time_attention(const AttentionShape& shape) {
     const int position = shape.context - shape.rows + r;
     pairs += shape.window > 0 ? std::min(position + 1, shape.window) : position + 1;
   }
-  const double flops = pairs * shape.sequences * kHeads * 256;
-  const double bytes = static_cast<double>(shape.sequences) * (shape.context - oldest) * kKvHeads * 256;
+  const double flops = pairs * shape.sequences * heads * 256;
+  const double bytes = static_cast<double>(shape.sequences) * (shape.context - oldest) * kv_heads * 256;
   for (const bool polynomial : {true, false}) {
     if (shape.rows == 1 && !polynomial) continue;
     const double us = median_us(gpu.stream, 20, [&] {
@@ -219,6 +221,7 @@ int main() {
   time_attention({"decode full 64k, batch 8", 8, 65536, 1, 0});
   time_attention({"decode window, batch 1", 1, 8192, 1, 128});
   time_attention({"decode full 1k, batch 128", 128, 1024, 1, 0});
+  time_attention({"decode full 64k, batch 64, one KV head", 64, 65536, 1, 0, 1});
   rose::ops::time_experts(128, 8192);
   rose::ops::time_experts(32, 8192);
   rose::ops::time_experts(128, 512);

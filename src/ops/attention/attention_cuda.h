@@ -31,7 +31,7 @@ struct AttentionCall {
   const Tensor& sinks;
   float scale;
   const Tensor& out;
-  bool polynomial = true;  // a quarter of prefill's exponentials on the FMA units
+  bool polynomial = false;  // a quarter of prefill's exponentials on the FMA units
 };
 
 // plan.rows_longest says which kernels are launched: more than DecodeConfig::kRowsMax new rows in one sequence need the
