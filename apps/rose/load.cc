@@ -109,8 +109,13 @@ void add_load_options(CLI::App& command, LoadOptions& options) {
       ->check(CLI::IsMember({"mxfp4", "fp8", "bf16"}));
   command
       .add_option("--max-model-len,--max-context", options.max_context,
-                  "longest prompt + answer in tokens; 0: the model's, as far as the KV memory goes")
-      ->check(CLI::NonNegativeNumber)
+                  "longest prompt + answer in tokens, or 128K, or auto: the model's, as far as the KV memory goes")
+      ->transform([](const std::string& text) {
+        const std::string tokens = token_count(text);
+        if (tokens.empty())
+          throw CLI::ValidationError("'" + text + "' is not a number of tokens such as 4096, 128K or auto");
+        return tokens;
+      })
       ->capture_default_str();
   command.add_option("--kv-memory", options.kv_memory_gib, "GiB for keys and values, each rank")
       ->check(CLI::Range(0.001, 4096.0))
