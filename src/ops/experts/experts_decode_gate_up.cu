@@ -1,0 +1,9 @@
+#include "ops/experts/experts_decode_sm90.cuh"
+
+namespace rose::ops::cuda {
+
+void launch_expert_decode_gate_up(const ExpertDecode& params, int multiprocessors, cudaStream_t stream) {
+  launch_decode<DecodeStage::kGateUp>(params, multiprocessors, stream);
+}
+
+}  // namespace rose::ops::cuda
