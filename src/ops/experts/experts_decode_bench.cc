@@ -22,7 +22,7 @@ Weight device_weight(testing::Gpu& gpu, int experts, int out) {
   weight.experts = experts;
   weight.out = out;
   weight.in = kWidth;
-  // Only shapes matter on the host: like() never reads it. Every code 4.5 x 2^-7, so that sums stay ordinary.
+  // Only shapes matter on the host: like() never reads it. Codes are -1 and 3 at 2^-7, so that sums stay ordinary.
   const auto on_device = [&](DType dtype, std::initializer_list<std::int64_t> sizes, int byte) {
     return gpu.like(Tensor(nullptr, dtype, Device{}, sizes), byte);
   };
