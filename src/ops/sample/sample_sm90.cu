@@ -213,8 +213,8 @@ __device__ void sample_row(SampleLane& row, const SampleParams& params, int r) {
   cluster_wait();  // all blocks have started: their shared memory may be written
   double log_total = 0;
   if (options.top_logprobs >= 0) {
-    std::uint64_t top = nan ? kNan : earliest(row, nullptr, params.vocabulary);
-    top = cluster_max(row, top);
+    const std::uint64_t given = earliest(row, nullptr, params.vocabulary);
+    const std::uint64_t top = cluster_max(row, nan ? kNan : given);
     if (top != kNan) {
       log_total = given_logits(row, params, options, from_ordered(static_cast<std::uint32_t>(top >> 32)));
     }
