@@ -129,6 +129,7 @@ __device__ double given_logits(SampleLane& row, const SampleParams& params, cons
     if (key == threshold.least && ranks.ties++ < threshold.ties) place = ranks.above_total + ranks.ties - 1;
     if (place < SampleConfig::kTopMax) list[place] = order_of(key, row.first_token() + row.lane * row.chunk + j);
   }
+  __syncwarp();  // chunks have been read: the lanes may now write across them
   return log_total;
 }
 
