@@ -46,16 +46,16 @@ enum class ExpertStage { kGateUp, kDown };
 template <ExpertStage kStage>
 struct ExpertConfig {
   static constexpr int kM = ExpertSort::kTileRows;
-  static constexpr int kN = 128;  // one weight tile; more would not leave registers for the sums
+  static constexpr int kN = 160;  // 5760 = 36 x 160, 2880 = 18 x 160
   static constexpr int kK = 128;  // e4m3: 128 bytes, the swizzle's width; 4 groups of 32
   static constexpr int kConsumers = kM / 64;
-  static constexpr int kUnpackers = 2;  // warpgroups
-  static constexpr int kThreads = 128 * (1 + kUnpackers + kConsumers);
-  static constexpr int kXStages = 4, kPackedStages = 4, kWeightStages = 4;
+  static constexpr int kThreads = 128 * (2 + kConsumers);
+  static constexpr int kXStages = 4, kPackedStages = 4, kWeightStages = 3;
   static constexpr int kXBytes = kM * kK;
   static constexpr int kPackedBytes = kN * kK / 2;
   static constexpr int kShiftBytes = kN * 4;
   static constexpr int kWeightBytes = kN * kK;
+  static constexpr int kBases = 3;  // 128-row weight tiles that kN rows can touch
   // Row of the store buffer, padded by 16 bytes so that rows start in different banks.
   static constexpr int kStoreRow = (kStage == ExpertStage::kGateUp ? kN / 2 : kN * 2) + 16;
 };

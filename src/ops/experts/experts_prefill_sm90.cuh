@@ -10,10 +10,10 @@
 // those powers of two is an e4m3 number (checked when the weights are loaded). The base is a power of two and
 // multiplies the product of each 128-wide step as the block scale of an FP8 weight would.
 //
-// Mapping: a persistent grid walks tiles of 128 rows of one expert by 128 output features. In a block:
-//   warpgroup 0       one thread loads x (e4m3), packed weights and their shifts by TMA, 128 of `in` a step
-//   warpgroups 1, 2   unpack: each thread turns 16 bytes (one group of 32) into 32 e4m3 bytes by table look-up (PRMT)
-//   warpgroups 3, 4   64 rows each: four WGMMAs of a step into a fresh accumulator, then one FMA a sum with both
+// Mapping: a persistent grid walks tiles of 128 rows of one expert by 160 output features. In a block:
+//   warpgroup 0   one thread loads x (e4m3), packed weights and their shifts by TMA, 128 of `in` a step
+//   warpgroup 1   unpacks: each thread turns 16 bytes (one group of 32) into 32 e4m3 bytes by table look-up (PRMT)
+//   warpgroups 2, 3   64 rows each: four WGMMAs of a step into a fresh accumulator, then one FMA a sum with both
 //   scales:
 //                     FP8 WGMMA keeps too few bits to accumulate over all of `in`
 #pragma once
@@ -37,7 +37,7 @@ struct alignas(1024) ExpertShared {
   std::uint8_t packed[C::kPackedStages][C::kPackedBytes];
   alignas(16) std::uint8_t shifts[C::kPackedStages][C::kShiftBytes];
   alignas(16) float x_scales[C::kXStages][C::kM];
-  float base[C::kWeightStages];
+  float bases[C::kWeightStages][C::kBases];
   alignas(16) std::uint8_t store[C::kConsumers][64 * C::kStoreRow];
   uint2 table[16];  // by shift: e4m3 bytes of the eight magnitudes
   std::uint64_t x_full[C::kXStages], x_empty[C::kXStages];
@@ -112,7 +112,7 @@ template <ExpertStage kStage>
 __device__ inline void expert_unpack(ExpertShared<kStage>& shared, const ExpertProduct& params, int tiles,
                                      int column_tiles, int steps) {
   using C = ExpertConfig<kStage>;
-  const int thread = threadIdx.x - 128;
+  const int thread = threadIdx.x % 128;
   const int blocks_out = (params.out_padded + 127) / 128;
   ptx::Ring<C::kPackedStages> packed;
   ptx::Ring<C::kWeightStages> weight;
@@ -122,12 +122,15 @@ __device__ inline void expert_unpack(ExpertShared<kStage>& shared, const ExpertP
     for (int step = 0; step < steps; ++step, packed.advance(), weight.advance()) {
       ptx::barrier_wait(&shared.packed_full[packed.stage], packed.phase);
       ptx::barrier_wait(&shared.weight_empty[weight.stage], weight.phase ^ 1);
-      if (thread == 0) shared.base[weight.stage] = bases[static_cast<long>(tile.column / 128) * steps + step];
+      if (thread < C::kBases) {
+        const int block = min(tile.column / 128 + thread, blocks_out - 1);
+        shared.bases[weight.stage][thread] = bases[static_cast<long>(block) * steps + step];
+      }
       const std::uint8_t* from = shared.packed[packed.stage];
       std::uint8_t* to = shared.weight[weight.stage];
 #pragma unroll
-      for (int group = thread; group < C::kN * 4; group += 128 * C::kUnpackers) {  // 32 codes: row, quarter of the step
-        const int row = group / 4, quarter = group % 4;
+      for (int i = 0; i < C::kN * 4 / 128; ++i) {  // a group of 32: row, quarter of the step
+        const int group = i * 128 + thread, row = group / 4, quarter = group % 4;
         const uint2 table = shared.table[shared.shifts[packed.stage][group]];
         const uint4 codes = *reinterpret_cast<const uint4*>(from + group * 16);
         const uint4 first = {unpack_four(codes.x, table), unpack_four(codes.x >> 16, table),
@@ -147,12 +150,23 @@ __device__ inline void expert_unpack(ExpertShared<kStage>& shared, const ExpertP
 // --- products
 // ------------------------------------------------------------------------------------------------------------
 
-// total += step_sums * (row scale * weight base).
+// total += step_sums * (row scale) * (weight base), column group by column group.
 template <ExpertStage kStage>
 __device__ inline void promote(const float (&sums)[ExpertConfig<kStage>::kN / 2],
-                               float (&total)[ExpertConfig<kStage>::kN / 2], const float (&scale)[2]) {
+                               float (&total)[ExpertConfig<kStage>::kN / 2], const float (&row_scale)[2],
+                               const float* bases, int offset) {
+  using C = ExpertConfig<kStage>;
+  const float base[C::kBases] = {bases[0], bases[1], bases[2]};
 #pragma unroll
-  for (int i = 0; i < ExpertConfig<kStage>::kN / 2; ++i) total[i] = fmaf(sums[i], scale[i % 4 / 2], total[i]);
+  for (int part = 0; part < C::kN / 32; ++part) {  // 32 columns never straddle two weight tiles
+    const int column = offset + part * 32;
+    const float b = column < 128 ? base[0] : column < 256 ? base[1] : base[2];
+    const float scale[2] = {b * row_scale[0], b * row_scale[1]};
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+      total[part * 16 + i] = fmaf(sums[part * 16 + i], scale[i % 4 / 2], total[part * 16 + i]);
+    }
+  }
 }
 
 __device__ inline float swiglu(float gate, float up, float limit) {
@@ -241,12 +255,11 @@ __device__ inline void expert_consume(ExpertShared<kStage>& shared, const Expert
     for (int step = 0; step < steps; ++step, x.advance(), weight.advance()) {
       ptx::barrier_wait(&shared.x_full[x.stage], x.phase);
       ptx::barrier_wait(&shared.weight_full[weight.stage], weight.phase);
+      float row_scale[2] = {1, 1};
       if (works) {
-        const float base = shared.base[weight.stage];
-        float scale[2] = {base, base};
         if (kStage == ExpertStage::kGateUp) {
-          scale[0] *= shared.x_scales[x.stage][row];
-          scale[1] *= shared.x_scales[x.stage][row + 8];
+          row_scale[0] = shared.x_scales[x.stage][row];
+          row_scale[1] = shared.x_scales[x.stage][row + 8];
         }
         const std::uint64_t a = ptx::swizzle128_descriptor(ptx::shared_address(shared.x[x.stage]) +
                                                            static_cast<std::uint32_t>(consumer * 64 * C::kK));
@@ -256,7 +269,7 @@ __device__ inline void expert_consume(ExpertShared<kStage>& shared, const Expert
         for (int k = 0; k < C::kK / 32; ++k) ptx::WgmmaE4m3<C::kN>::ss(sums, a + 2 * k, b + 2 * k, k != 0);
         ptx::wgmma_commit();
         ptx::wgmma_wait<0>();
-        promote<kStage>(sums, total, scale);
+        promote<kStage>(sums, total, row_scale, shared.bases[weight.stage], tile.column % 128);
       }
       ptx::barrier_arrive(&shared.x_empty[x.stage]);
       ptx::barrier_arrive(&shared.weight_empty[weight.stage]);
@@ -288,10 +301,10 @@ __device__ inline void expert_setup(ExpertShared<kStage>& shared) {
   }
   for (int stage = 0; stage < C::kPackedStages; ++stage) {
     ptx::barrier_init(&shared.packed_full[stage], 1);
-    ptx::barrier_init(&shared.packed_empty[stage], 128 * C::kUnpackers);
+    ptx::barrier_init(&shared.packed_empty[stage], 128);
   }
   for (int stage = 0; stage < C::kWeightStages; ++stage) {
-    ptx::barrier_init(&shared.weight_full[stage], 128 * C::kUnpackers);
+    ptx::barrier_init(&shared.weight_full[stage], 128);
     ptx::barrier_init(&shared.weight_empty[stage], 128 * C::kConsumers);
   }
   ptx::barrier_init_fence();
@@ -313,12 +326,12 @@ __global__ void __launch_bounds__(ExpertConfig<kStage>::kThreads, 1)
   if (warpgroup == 0) {
     ptx::registers_decrease<24>();
     if (threadIdx.x == 0) expert_load(shared, params, tiles, column_tiles, steps);
-  } else if (warpgroup <= C::kUnpackers) {
-    ptx::registers_decrease<56>();
+  } else if (warpgroup == 1) {
+    ptx::registers_decrease<72>();
     expert_unpack(shared, params, tiles, column_tiles, steps);
   } else {
-    ptx::registers_increase<184>();
-    expert_consume(shared, params, warpgroup - 1 - C::kUnpackers, tiles, column_tiles, steps);
+    ptx::registers_increase<208>();
+    expert_consume(shared, params, warpgroup - 2, tiles, column_tiles, steps);
     ptx::dependents_launch();
   }
 }
