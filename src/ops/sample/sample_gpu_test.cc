@@ -308,8 +308,9 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"seven_tied", 7, Shape::kTied}, Case{"a_thousand", 1000, Shape::kRandom},
                       Case{"a_thousand_tied", 1000, Shape::kTied}, Case{"rows_unaligned", 1001, Shape::kPeaked},
                       Case{"some_impossible", 1000, Shape::kSomeImpossible},
-                      Case{"whole_random", kWhole, Shape::kRandom}, Case{"whole_peaked", kWhole, Shape::kPeaked},
-                      Case{"whole_tied", kWhole, Shape::kTied}, Case{"whole_equal", kWhole, Shape::kAllEqual}),
+                      Case{"three_a_lane", 20001, Shape::kSomeImpossible}, Case{"whole_random", kWhole, Shape::kRandom},
+                      Case{"whole_peaked", kWhole, Shape::kPeaked}, Case{"whole_tied", kWhole, Shape::kTied},
+                      Case{"whole_equal", kWhole, Shape::kAllEqual}),
     [](const auto& info) { return std::string(info.param.name); });
 
 // One row uses as many blocks as one of many does, and its place does not matter.
