@@ -46,19 +46,25 @@ class Terminal {
  public:
   Terminal() : colours_(isatty(STDOUT_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr) {}
 
-  // Prints a delta under the name of its channel; a new name starts a new line.
+  // Prints a delta under the name of its channel; a new name starts a new line. The colour holds until the line ends.
   void delta(const std::string& channel, const char* colour, const std::string& text) {
     if (channel != channel_) {
       end();
       channel_ = channel;
       std::cout << paint("2", channel + std::string(channel.size() < 10 ? 10 - channel.size() : 1, ' '));
+      if (colours_) std::cout << "\033[" << colour << "m";
     }
-    std::string shown;
-    for (const char c : text) shown += c == '\n' ? "\n          " : std::string(1, c);
-    std::cout << paint(colour, shown) << std::flush;
+    for (const char c : text) {
+      if (c == '\n') {
+        std::cout << "\n          ";
+      } else {
+        std::cout << c;
+      }
+    }
+    std::cout << std::flush;
   }
   void end() {
-    if (!channel_.empty()) std::cout << "\n";
+    if (!channel_.empty()) std::cout << (colours_ ? "\033[0m\n" : "\n");
     channel_.clear();
   }
   void note(const std::string& text) {

@@ -1,4 +1,6 @@
 // rose: one binary, a sub-command for each job. This file only wires: options, exit codes, error texts.
+#include <spdlog/sinks/stdout_color_sinks.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cctype>
@@ -7,6 +9,7 @@
 #include <string>
 
 #include "arguments.h"
+#include "base/log.h"
 #include "base/result.h"
 #include "bench.h"
 #include "chat.h"
@@ -64,6 +67,9 @@ int usage_error(const CLI::App& app, const CLI::ParseError& error, const std::ve
 }  // namespace
 
 int main(int argc, char** argv) {
+  // The log is never part of a command's output; only serve, which runs unwatched, tells more than warnings.
+  spdlog::set_default_logger(spdlog::stderr_color_mt("log"));
+  spdlog::set_level(spdlog::level::warn);
   CLI::App app{"rose serves OpenAI's open-weight gpt-oss models behind an OpenAI-compatible API."};
   app.set_version_flag("--version", "rose " ROSE_VERSION);
   app.require_subcommand(1);

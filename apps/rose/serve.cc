@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <poll.h>
-#include <spdlog/sinks/stdout_color_sinks.h>
 #include <sys/eventfd.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
@@ -259,7 +258,7 @@ void drain(Signals& signals, ApiServer& server, double timeout_s) {
 }
 
 int run_serve(const ServeOptions& options) {
-  spdlog::set_default_logger(spdlog::stderr_color_mt("rose"));
+  spdlog::set_level(spdlog::level::info);
   spdlog::set_pattern("%Y-%m-%d %H:%M:%S.%e %^%l%$ %v");
   const Time begin = Clock::now();
   Signals signals;

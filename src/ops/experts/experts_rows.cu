@@ -73,7 +73,8 @@ __global__ void __launch_bounds__(kRowThreads) expert_quantize_kernel(const Expe
     for (int offset = 16; offset > 0; offset /= 2) {
       largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, offset));
     }
-    const float scale = largest > 0 ? largest / 448.f : 1.f, inverse = 1.f / scale;
+    // Below 1e-30 the reciprocal of the scale would overflow: such groups become zeros.
+    const float scale = largest > 1e-30f ? largest / 448.f : 1.f, inverse = 1.f / scale;
     const std::uint32_t packed = ptx::pack_e4m3(v[0] * inverse, v[1] * inverse) |
                                  static_cast<std::uint32_t>(ptx::pack_e4m3(v[2] * inverse, v[3] * inverse)) << 16;
     for (int i = 0; i < params.k; ++i) {
