@@ -209,6 +209,7 @@ void time_experts(int experts, int rows) {
 }  // namespace rose::ops
 
 int main() {
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // what was timed is seen even where the next kernel hangs
   using rose::ops::time_attention;
   std::printf("%s\n", rose::cuda::device_description(0).c_str());
   rose::ops::time_linear(8192, 5120, 2880);
