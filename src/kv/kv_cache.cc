@@ -52,7 +52,7 @@ KvCache::KvCache(const std::vector<KvSetSpec>& sets, const std::vector<int>& pag
       set_of_[at] = static_cast<int>(s);
       const auto take = [&](std::string_view what) {
         return arena.tensor(fmt::format("kv.{}.{}", layer, what), shape.dtype,
-                            {pages[s], shape.page_size, shape.kv_heads, shape.head_dim});
+                            {pages[s], shape.kv_heads, shape.page_size, shape.head_dim});
       };
       layers_[at] = {.keys = take("keys"), .values = take("values"), .page_size = shape.page_size};
     }

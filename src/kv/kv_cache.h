@@ -23,12 +23,19 @@ struct KvShape {
   DType dtype = DType::kBf16;
 };
 
-// Keys and values of one layer: [pages, page_size, kv_heads, head_dim]. Slot s is page s / page_size, offset s %
-// page_size.
+// Keys and values of one layer: [pages, kv_heads, page_size, head_dim]. Slot s is page s / page_size, offset s %
+// page_size: a page of one head is contiguous, because attention reads it head by head (decision 0006).
 struct KvLayer {
   Tensor keys;
   Tensor values;
   int page_size = 0;
+
+  std::int64_t kv_heads() const { return keys.size(1); }
+  std::int64_t slots() const { return keys.size(0) * page_size; }
+  // The first element of a KV head's row at a slot.
+  std::int64_t element(std::int64_t slot, std::int64_t kv_head) const {
+    return ((slot / page_size * kv_heads() + kv_head) * page_size + slot % page_size) * keys.size(3);
+  }
 };
 
 class KvCache {

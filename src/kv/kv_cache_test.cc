@@ -27,6 +27,23 @@ TEST(KvCache, EveryLayerHasThePagesOfItsSet) {
   }
 }
 
+// A page of one head is contiguous, and so is a page.
+TEST(KvCache, RowsOfAHeadLieSideBySideWithinAPage) {
+  Arena arena(Device{}, KvCache::bytes(kSets, {5, 3}, kShape), "kv");
+  KvCache kv(kSets, {5, 3}, kShape, arena);
+  const KvLayer& layer = kv.layer(1);
+  EXPECT_EQ(layer.keys.describe(), Tensor(nullptr, DType::kBf16, {}, {5, 2, 4, 8}).describe());
+  EXPECT_EQ(layer.slots(), 20);
+  std::int64_t element = 0;
+  for (int page = 0; page < 5; ++page) {
+    for (int head = 0; head < 2; ++head) {
+      for (int offset = 0; offset < 4; ++offset, element += 8) {
+        EXPECT_EQ(layer.element(page * 4 + offset, head), element) << page << " " << head << " " << offset;
+      }
+    }
+  }
+}
+
 TEST(KvCache, APageHoldsKeysAndValuesOfEveryLayerOfItsSet) {
   EXPECT_EQ(KvCache::page_bytes(kSets[0], kShape), 2u * 2 * 4 * 2 * 8 * 2);
 }

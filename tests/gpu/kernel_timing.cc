@@ -92,8 +92,8 @@ void time_attention(const AttentionShape& shape) {
                            .context_lengths = gpu.upload(*c),
                            .page_table = gpu.upload(*t).reshape({shape.sequences, pages_each}),
                            .first_pages = gpu.upload(*f)};
-  const KvLayer kv{.keys = random_on(gpu, {pages, kPage, kv_heads, 64}, 1),
-                   .values = random_on(gpu, {pages, kPage, kv_heads, 64}, 2),
+  const KvLayer kv{.keys = random_on(gpu, {pages, kv_heads, kPage, 64}, 1),
+                   .values = random_on(gpu, {pages, kv_heads, kPage, 64}, 2),
                    .page_size = kPage};
   const Tensor q = random_on(gpu, {rows, heads, 64}, 3), sinks = random_on(gpu, {heads}, 4);
   const Tensor out = random_on(gpu, {rows, heads * 64}, 5);

@@ -21,8 +21,8 @@ void bench_attention(benchmark::State& state, int window) {
   constexpr std::int64_t kHeads = 64, kKvHeads = 8, kDim = 64;
   constexpr int kPageSize = 32;
   const std::int32_t pages = (context + kPageSize - 1) / kPageSize;
-  const OwnedTensor keys = testing::random_tensor(DType::kBf16, {pages, kPageSize, kKvHeads, kDim}, 1);
-  const OwnedTensor values = testing::random_tensor(DType::kBf16, {pages, kPageSize, kKvHeads, kDim}, 2);
+  const OwnedTensor keys = testing::random_tensor(DType::kBf16, {pages, kKvHeads, kPageSize, kDim}, 1);
+  const OwnedTensor values = testing::random_tensor(DType::kBf16, {pages, kKvHeads, kPageSize, kDim}, 2);
   const OwnedTensor q = testing::random_tensor(DType::kF32, {rows, kHeads, kDim}, 3);
   const OwnedTensor sinks = testing::random_tensor(DType::kBf16, {kHeads}, 4);
   const OwnedTensor out(DType::kF32, {rows, kHeads * kDim});

@@ -15,13 +15,9 @@ using rose::cuda::Swizzle;
 
 // One page of one KV head is a box.
 CUtensorMap page_map(const Tensor& pages) {
-  const auto count = static_cast<std::uint64_t>(pages.size(0)), size = static_cast<std::uint64_t>(pages.size(1));
-  const auto heads = static_cast<std::uint64_t>(pages.size(2)), dim = static_cast<std::uint64_t>(pages.size(3));
-  return make_tensor_map<4>(pages.raw(), MapType::kBf16,
-                            {{dim, heads, size, count},
-                             {dim * 2, heads * dim * 2, size * heads * dim * 2},
-                             {static_cast<std::uint32_t>(dim), 1, static_cast<std::uint32_t>(size), 1}},
-                            Swizzle::k128);
+  const std::int64_t size = pages.size(2), dim = pages.size(3);
+  return rose::cuda::matrix_map(pages.raw(), MapType::kBf16, pages.elements() / dim, dim, dim, static_cast<int>(size),
+                                static_cast<int>(dim), Swizzle::k128);
 }
 
 CUtensorMap query_map(const Tensor& q) {
@@ -96,7 +92,7 @@ void plan_attention(const Stream& stream, const AttentionPlan& plan, const Atten
 }
 
 void attention(const Stream& stream, const AttentionCall& call) {
-  CHECK(call.q.dtype() == DType::kBf16 && call.q.size(2) == 64 && call.q.size(1) == 8 * call.kv.keys.size(2) &&
+  CHECK(call.q.dtype() == DType::kBf16 && call.q.size(2) == 64 && call.q.size(1) == 8 * call.kv.kv_heads() &&
             call.kv.keys.dtype() == DType::kBf16 && DecodeConfig::kUnit % call.kv.page_size == 0,
         "attention on {}: q {}, keys {}", stream.device().name(), call.q.describe(), call.kv.keys.describe());
   if (call.plan.rows == 0) return;

@@ -125,11 +125,11 @@ __device__ inline void decode_produce(DecodeShared& shared, const AttentionParam
       ptx::barrier_arrive_expect(&shared.full[ring.stage], 2 * C::kUnitBytes);
       const int page = row.begin / params.page_size + unit * pages_a_unit;
       for (int p = 0; p < pages_a_unit; ++p) {  // past the newest page: once more, masked but finite
-        const int physical = table[min(page + p, last)];
-        ptx::tma_load_4d(&params.keys, &shared.full[ring.stage], shared.keys[ring.stage] + p * page_bytes, 0,
-                         segment.kv_head, 0, physical, ptx::kEvictFirst);
-        ptx::tma_load_4d(&params.values, &shared.full[ring.stage], shared.values[ring.stage] + p * page_bytes, 0,
-                         segment.kv_head, 0, physical, ptx::kEvictFirst);
+        const int box = (table[min(page + p, last)] * params.kv_heads + segment.kv_head) * params.page_size;
+        ptx::tma_load_2d(&params.keys, &shared.full[ring.stage], shared.keys[ring.stage] + p * page_bytes, 0, box,
+                         ptx::kEvictFirst);
+        ptx::tma_load_2d(&params.values, &shared.full[ring.stage], shared.values[ring.stage] + p * page_bytes, 0, box,
+                         ptx::kEvictFirst);
       }
     }
     at += segment.end - segment.begin;

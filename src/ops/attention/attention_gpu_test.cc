@@ -62,8 +62,8 @@ struct Problem {
     }
     const int heads = 8 * c.kv_heads;
     q = random_tensor(DType::kBf16, {rows, heads, 64}, 1, 2.f);
-    keys = random_tensor(DType::kBf16, {pages, c.page_size, c.kv_heads, 64}, 2, 2.f);
-    values = random_tensor(DType::kBf16, {pages, c.page_size, c.kv_heads, 64}, 3, 1.f);
+    keys = random_tensor(DType::kBf16, {pages, c.kv_heads, c.page_size, 64}, 2, 2.f);
+    values = random_tensor(DType::kBf16, {pages, c.kv_heads, c.page_size, 64}, 3, 1.f);
     sinks = random_tensor(DType::kBf16, {heads}, 4, 3.f);
     sinks->as<Bf16>()[0] = to_bf16(40.f);  // a sink that takes nearly everything, and one that takes nothing
     sinks->as<Bf16>()[1] = to_bf16(-1000.f);

@@ -36,7 +36,7 @@ struct DecodeConfig {
 
 struct AttentionParams {
   CUtensorMap query;  // [rows, heads, 64] bf16, boxes of kTokens x 8 x 64
-  CUtensorMap keys;   // [pages, page_size, kv_heads, 64] bf16, boxes of one page of one head
+  CUtensorMap keys;   // [pages * kv_heads * page_size, 64] bf16, boxes of one page of one head
   CUtensorMap values;
   const std::uint16_t* query_rows;  // the same q, for single rows
   const int* row_offsets;           // [sequences + 1]

@@ -70,17 +70,18 @@ __device__ inline PrefillTile prefill_tile(const AttentionParams& params, int ti
 // One K or V tile, a page at a time; `table` is indexed by logical page. Pages past the newest position (`last`) repeat
 // that one: their scores are masked, but what is multiplied by zero must still be a number.
 __device__ inline void prefill_load_tile(const CUtensorMap* map, std::uint64_t* full, std::uint8_t* stage,
-                                         const int* table, int page, int last, int kv_head, int page_bytes) {
+                                         const int* table, int page, int last, const AttentionParams& params,
+                                         int kv_head) {
   ptx::barrier_arrive_expect(full, PrefillConfig::kTileBytes);
 #pragma unroll 1
-  for (int offset = 0; offset < PrefillConfig::kTileBytes; offset += page_bytes, ++page) {
-    ptx::tma_load_4d(map, full, stage + offset, 0, kv_head, 0, table[min(page, last)], ptx::kEvictLast);
+  for (int row = 0; row < PrefillConfig::kKeys; row += params.page_size, ++page) {
+    const int box = table[min(page, last)] * params.kv_heads + kv_head;
+    ptx::tma_load_2d(map, full, stage + row * 128, 0, box * params.page_size, ptx::kEvictLast);
   }
 }
 
 __device__ inline void prefill_produce(PrefillShared& shared, const AttentionParams& params) {
   using C = PrefillConfig;
-  const int page_bytes = params.page_size * C::kHeadDim * 2;
   const int pages_a_tile = C::kKeys / params.page_size;
   ptx::Ring<C::kStages> ring;
   const int tiles = *params.tile_count;
@@ -97,11 +98,11 @@ __device__ inline void prefill_produce(PrefillShared& shared, const AttentionPar
 #pragma unroll 1
     for (int page = first + (tile.key_tiles - 1) * pages_a_tile; page >= first; page -= pages_a_tile, ring.advance()) {
       ptx::barrier_wait(&shared.keys_empty[ring.stage], ring.phase ^ 1);
-      prefill_load_tile(&params.keys, &shared.keys_full[ring.stage], shared.keys[ring.stage], table, page, last,
-                        tile.kv_head, page_bytes);
+      prefill_load_tile(&params.keys, &shared.keys_full[ring.stage], shared.keys[ring.stage], table, page, last, params,
+                        tile.kv_head);
       ptx::barrier_wait(&shared.values_empty[ring.stage], ring.phase ^ 1);
       prefill_load_tile(&params.values, &shared.values_full[ring.stage], shared.values[ring.stage], table, page, last,
-                        tile.kv_head, page_bytes);
+                        params, tile.kv_head);
     }
   }
 }

@@ -17,13 +17,12 @@ double at(const Tensor& tensor, std::int64_t index) {
 std::vector<double> attend(const Tensor& q, std::int64_t row, std::int64_t head, const KvLayer& kv,
                            const AttentionPlan& plan, int s, std::int64_t position, double sink, double scale) {
   const std::int64_t head_dim = q.size(2);
-  const std::int64_t kv_heads = kv.keys.size(2);
-  const std::int64_t kv_head = head / (q.size(1) / kv_heads);
+  const std::int64_t kv_head = head / (q.size(1) / kv.kv_heads());
   const std::int64_t first = plan.window > 0 ? std::max<std::int64_t>(0, position - plan.window + 1) : 0;
   const auto element_of = [&](std::int64_t p) {
     const std::int64_t entry = p / kv.page_size - plan.first_pages.as<std::int32_t>()[s];
     const std::int64_t page = plan.page_table.row<std::int32_t>(s)[entry];
-    return ((page * kv.page_size + p % kv.page_size) * kv_heads + kv_head) * head_dim;
+    return kv.element(page * kv.page_size + p % kv.page_size, kv_head);
   };
 
   std::vector<double> scores;

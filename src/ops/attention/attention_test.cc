@@ -45,8 +45,8 @@ struct Scene {
       pages_max = std::max(pages_max, pages_of(sequence));
       pages_all += pages_of(sequence);
     }
-    keys = OwnedTensor(s.kv, {pages_all, s.page_size, s.kv_heads, s.head_dim});
-    values = OwnedTensor(s.kv, {pages_all, s.page_size, s.kv_heads, s.head_dim});
+    keys = OwnedTensor(s.kv, {pages_all, s.kv_heads, s.page_size, s.head_dim});
+    values = OwnedTensor(s.kv, {pages_all, s.kv_heads, s.page_size, s.head_dim});
     const auto count = static_cast<std::int64_t>(sequences.size());
     table = OwnedTensor(DType::kI32, {count, pages_max + 1});  // unused entries stay -1
     int next = pages_all - 1;  // pages run backwards: physical order is not logical order
@@ -77,10 +77,10 @@ struct Scene {
   int pages_of(const Sequence& sequence) const {
     return (sequence.context - 1) / shape.page_size - first_visible(sequence) / shape.page_size + 1;
   }
-  std::int64_t element(std::size_t s, int position) const {
+  std::int64_t element(std::size_t s, int position, int kv_head = 0) const {
     const int entry = position / shape.page_size - firsts->as<std::int32_t>()[s];
     const std::int64_t page = table->row<std::int32_t>(static_cast<std::int64_t>(s))[entry];
-    return (page * shape.page_size + position % shape.page_size) * shape.kv_heads * shape.head_dim;
+    return ((page * shape.kv_heads + kv_head) * shape.page_size + position % shape.page_size) * shape.head_dim;
   }
   // Contents depend on (seed, position) alone, so that scenes with other chunks or windows hold the same.
   void fill(std::size_t s, std::uint64_t seed) {
@@ -88,8 +88,9 @@ struct Scene {
     for (int position = first_visible(sequences[s]); position < sequences[s].context; ++position) {
       for (int i = 0; i < width; ++i) {
         const auto index = static_cast<std::uint64_t>(position * width + i);
-        testing::set_element(*keys, element(s, position) + i, testing::random_value(seed, index, 1));
-        testing::set_element(*values, element(s, position) + i, testing::random_value(seed + 1, index, 1));
+        const std::int64_t at = element(s, position, i / shape.head_dim) + i % shape.head_dim;
+        testing::set_element(*keys, at, testing::random_value(seed, index, 1));
+        testing::set_element(*values, at, testing::random_value(seed + 1, index, 1));
       }
     }
   }

@@ -37,15 +37,13 @@ struct Places {
 
   void find(const SplitWork& work, std::int64_t block) {
     const std::int64_t page_size = work.kv->page_size;
-    const std::int64_t kv_heads = work.kv->keys.size(2);
     std::int64_t page = block / page_size;
     std::int64_t offset = block % page_size;
     for (std::int64_t j = 0; j < kKeyBlock; ++j) {
       const bool inside = block + j >= work.begin && block + j < work.end;
       elements[j] = -1;
       if (inside) {
-        const std::int64_t slot = work.pages[page - work.first_page] * page_size + offset;
-        elements[j] = (slot * kv_heads + work.kv_head) * work.head_dim;
+        elements[j] = work.kv->element(work.pages[page - work.first_page] * page_size + offset, work.kv_head);
       }
       if (++offset == page_size) {
         offset = 0;
@@ -54,7 +52,7 @@ struct Places {
     }
   }
 
-  // The rows of one KV head lie kv_heads * head_dim apart, which no hardware prefetch follows across pages.
+  // No hardware prefetch follows from page to page.
   void prefetch(const Tensor& from, std::int64_t head_dim) const {
     const auto bytes = static_cast<std::int64_t>(dtype_bytes(from.dtype()));
     const auto* cache = static_cast<const std::uint8_t*>(from.raw());
@@ -300,7 +298,7 @@ struct Call {
   const Tensor& out;
 
   std::int64_t head_dim() const { return q.size(2); }
-  std::int64_t heads_per_kv_head() const { return q.size(1) / kv.keys.size(2); }
+  std::int64_t heads_per_kv_head() const { return q.size(1) / kv.kv_heads(); }
   std::int64_t queries(const Piece& piece) const { return piece.rows * heads_per_kv_head(); }
   std::int64_t position(const Piece& piece, std::int64_t row) const {
     const auto s = static_cast<std::size_t>(piece.sequence);
@@ -403,7 +401,7 @@ void list_pieces(const Call& call, std::vector<Piece>& pieces) {
   for (int s = 0; s < call.plan.sequences; ++s) {
     for (std::int64_t end = offsets[s + 1]; end > offsets[s]; end -= std::min(rows_max, end - offsets[s])) {
       const std::int64_t rows = std::min<std::int64_t>(rows_max, end - offsets[s]);
-      for (std::int64_t h = 0; h < call.kv.keys.size(2); ++h) {
+      for (std::int64_t h = 0; h < call.kv.kv_heads(); ++h) {
         Piece piece{.sequence = s, .kv_head = h, .row = end - rows, .rows = rows};
         piece.split_begin = call.keys_begin(piece) / kKeySplit;
         piece.split_end = (call.keys_end(piece) - 1) / kKeySplit + 1;

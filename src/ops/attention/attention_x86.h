@@ -32,7 +32,7 @@ struct SplitWork {
   std::int64_t end = 0;
   std::int64_t window = 0;
   float scale = 1;
-  // Keys and values of position p: element ((slot of p) * kv_heads + kv_head) * head_dim.
+  // Keys and values of position p: element(slot of p, kv_head).
   const KvLayer* kv = nullptr;
   std::int64_t kv_head = 0;
   const std::int32_t* pages = nullptr;  // entry of logical page first_page

@@ -35,10 +35,10 @@ struct Layer {
 
   Layer(DType dtype, std::int64_t pages, std::int64_t page_size, std::int64_t heads, std::int64_t dim,
         std::uint64_t seed)
-      : keys(testing::random_tensor(dtype, {pages, page_size, heads, dim}, seed)),
-        values(testing::random_tensor(dtype, {pages, page_size, heads, dim}, seed + 1)) {}
-  KvLayer kv() const { return {*keys, *values, static_cast<int>(keys->size(1))}; }
-  KvLayer on(Gpu& gpu) const { return {gpu.upload(*keys), gpu.upload(*values), static_cast<int>(keys->size(1))}; }
+      : keys(testing::random_tensor(dtype, {pages, heads, page_size, dim}, seed)),
+        values(testing::random_tensor(dtype, {pages, heads, page_size, dim}, seed + 1)) {}
+  KvLayer kv() const { return {*keys, *values, static_cast<int>(keys->size(2))}; }
+  KvLayer on(Gpu& gpu) const { return {gpu.upload(*keys), gpu.upload(*values), static_cast<int>(keys->size(2))}; }
 };
 
 void expect_equal(Gpu& gpu, const KvLayer& device, const Layer& expected) {

@@ -15,8 +15,8 @@ struct Layer {
   KvLayer kv;
 
   Layer(std::int64_t pages, std::uint64_t seed) {
-    keys = testing::random_tensor(DType::kBf16, {pages, 4, 2, 8}, seed);
-    values = testing::random_tensor(DType::kBf16, {pages, 4, 2, 8}, seed + 1);
+    keys = testing::random_tensor(DType::kBf16, {pages, 2, 4, 8}, seed);
+    values = testing::random_tensor(DType::kBf16, {pages, 2, 4, 8}, seed + 1);
     kv = {*keys, *values, 4};
   }
 };

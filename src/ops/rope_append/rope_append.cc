@@ -39,12 +39,12 @@ void rope_append(const Stream& stream, const Tensor& qkv, const Tensor& position
   const auto head_dim = static_cast<std::int64_t>(rope.frequencies.size()) * 2;
   check_tensor(stream, "rope_append: q", q, {DType::kF32, DType::kBf16}, {-1, -1, head_dim});
   const std::int64_t rows = q.size(0);
-  check_tensor(stream, "rope_append: keys", kv.keys, {DType::kBf16, DType::kF32}, {-1, kv.page_size, -1, head_dim});
+  check_tensor(stream, "rope_append: keys", kv.keys, {DType::kBf16, DType::kF32}, {-1, -1, kv.page_size, head_dim});
   check_tensor(stream, "rope_append: values", kv.values, {kv.keys.dtype()},
-               {kv.keys.size(0), kv.page_size, kv.keys.size(2), head_dim});
+               {kv.keys.size(0), kv.kv_heads(), kv.page_size, head_dim});
   CHECK(q.contiguous() && kv.keys.contiguous() && kv.values.contiguous(),
         "rope_append: q or the cache is not contiguous");
-  check_activations(stream, "rope_append: qkv", qkv, rows, (q.size(1) + 2 * kv.keys.size(2)) * head_dim);
+  check_activations(stream, "rope_append: qkv", qkv, rows, (q.size(1) + 2 * kv.kv_heads()) * head_dim);
   check_tensor(stream, "rope_append: positions", positions, {DType::kI32}, {rows});
   check_tensor(stream, "rope_append: slots", slots, {DType::kI32}, {rows});
   switch (stream.device().kind) {

@@ -59,10 +59,11 @@ __device__ inline uint4 pack(const float (&x)[kPairs]) {
 __device__ inline std::uint16_t* target_of(const RopeAppendParams& params, std::int64_t row, int head, int slot) {
   if (head < params.heads) return params.q + (row * params.heads + head) * RopeAppendParams::kHeadDim;
   if (slot < 0 || slot >= params.slots_all) return nullptr;
-  const int kv_head = head - params.heads;
-  const std::int64_t first = static_cast<std::int64_t>(slot) * params.kv_heads;
-  return kv_head < params.kv_heads ? params.keys + (first + kv_head) * RopeAppendParams::kHeadDim
-                                   : params.values + (first + kv_head - params.kv_heads) * RopeAppendParams::kHeadDim;
+  const bool is_key = head < params.heads + params.kv_heads;
+  const int kv_head = head - params.heads - (is_key ? 0 : params.kv_heads);
+  const std::int64_t page = slot / params.page_size;
+  const std::int64_t at = (page * params.kv_heads + kv_head) * params.page_size + slot % params.page_size;
+  return (is_key ? params.keys : params.values) + at * RopeAppendParams::kHeadDim;
 }
 
 __device__ inline void rope_append_heads(const RopeAppendParams& params, std::int64_t row, int first_head,

@@ -28,10 +28,11 @@ void rope_append(const Stream& stream, const Tensor& qkv, const Tensor& position
   params.q = bits_of(q);
   params.keys = bits_of(kv.keys);
   params.values = bits_of(kv.values);
-  params.slots_all = kv.keys.size(0) * kv.page_size;
+  params.slots_all = kv.slots();
   params.rows = static_cast<int>(q.size(0));
   params.heads = static_cast<int>(q.size(1));
-  params.kv_heads = static_cast<int>(kv.keys.size(2));
+  params.kv_heads = static_cast<int>(kv.kv_heads());
+  params.page_size = kv.page_size;
   const auto places = reinterpret_cast<std::uintptr_t>(params.qkv) | reinterpret_cast<std::uintptr_t>(params.q) |
                       reinterpret_cast<std::uintptr_t>(params.keys) | reinterpret_cast<std::uintptr_t>(params.values);
   CHECK(places % 16 == 0 && params.qkv_stride % 8 == 0 &&

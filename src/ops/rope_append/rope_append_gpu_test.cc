@@ -42,11 +42,11 @@ struct Problem {
       : rope(RopeConfig{.factor = c.factor}),
         qkv(testing::random_tensor(DType::kBf16, {c.rows, (c.heads + 2 * c.kv_heads) * kDim}, 1, 3)),
         expected_q(DType::kF32, {c.rows, c.heads, kDim}),
-        expected_keys(DType::kF32, {c.pages, c.page_size, c.kv_heads, kDim}),
-        expected_values(DType::kF32, {c.pages, c.page_size, c.kv_heads, kDim}),
+        expected_keys(DType::kF32, {c.pages, c.kv_heads, c.page_size, kDim}),
+        expected_values(DType::kF32, {c.pages, c.kv_heads, c.page_size, kDim}),
         q(DType::kBf16, {c.rows, c.heads, kDim}),
-        keys(DType::kBf16, {c.pages, c.page_size, c.kv_heads, kDim}),
-        values(DType::kBf16, {c.pages, c.page_size, c.kv_heads, kDim}) {
+        keys(DType::kBf16, {c.pages, c.kv_heads, c.page_size, kDim}),
+        values(DType::kBf16, {c.pages, c.kv_heads, c.page_size, kDim}) {
     std::vector<std::int32_t> at, to = shuffled(c.pages * c.page_size);
     for (int r = 0; r < c.rows; ++r) at.push_back(c.first_position + r * c.step);
     to.resize(static_cast<std::size_t>(c.rows));
@@ -117,7 +117,10 @@ TEST(CudaRopeAppend, ARowWithoutASlotIsRotatedAndNotAppended) {
   for (const int r : {0, 2}) {
     const std::int32_t slot = problem.slots->as<std::int32_t>()[r];
     for (const OwnedTensor* expected : {&problem.expected_keys, &problem.expected_values}) {
-      std::memset((*expected)->as<float>() + slot * 2 * kDim, 0xff, 2 * kDim * sizeof(float));
+      const KvLayer kv{**expected, **expected, problem.page_size};
+      for (int head = 0; head < 2; ++head) {
+        std::memset((*expected)->as<float>() + kv.element(slot, head), 0xff, kDim * sizeof(float));
+      }
     }
   }
   EXPECT_EQ(testing::difference(*problem.keys, *problem.expected_keys, kRounded), "");

@@ -42,12 +42,12 @@ void rope_append(const Stream& stream, const Tensor& qkv, const Tensor& position
   const std::int64_t rows = q.size(0);
   const std::int64_t heads = q.size(1);
   const std::int64_t head_dim = q.size(2);
-  const std::int64_t kv_heads = kv.keys.size(2);
-  const std::int64_t slots_all = kv.keys.size(0) * kv.page_size;
+  const std::int64_t kv_heads = kv.kv_heads();
+  const std::int64_t slots_all = kv.slots();
   CHECK(head_dim <= kHeadDimMax, "head_dim {}", head_dim);
   const Tensor q_rows = q.reshape({rows, heads * head_dim});
-  const Tensor key_rows = kv.keys.reshape({slots_all, kv_heads * head_dim});
-  const Tensor value_rows = kv.values.reshape({slots_all, kv_heads * head_dim});
+  const Tensor keys = kv.keys.reshape({slots_all * kv_heads, head_dim});
+  const Tensor values = kv.values.reshape({slots_all * kv_heads, head_dim});
   const auto one_row = [&](std::int64_t r) {
     const std::int32_t slot = slots.as<std::int32_t>()[r];
     CHECK(slot >= 0 && slot < slots_all, "row {} goes to slot {} of {}", r, slot, slots_all);
@@ -59,12 +59,12 @@ void rope_append(const Stream& stream, const Tensor& qkv, const Tensor& position
       if (h < heads) {
         write_row(q_rows, r, h * head_dim, head_dim, x.data());
       } else {
-        write_row(key_rows, slot, (h - heads) * head_dim, head_dim, x.data());
+        write_row(keys, kv.element(slot, h - heads) / head_dim, 0, head_dim, x.data());
       }
     }
     for (std::int64_t h = 0; h < kv_heads; ++h) {
       read_row(qkv, r, (heads + kv_heads + h) * head_dim, head_dim, x.data());
-      write_row(value_rows, slot, h * head_dim, head_dim, x.data());
+      write_row(values, kv.element(slot, h) / head_dim, 0, head_dim, x.data());
     }
   };
   stream.parallel_for(static_cast<std::size_t>(rows), 4, [&](std::size_t begin, std::size_t end) {

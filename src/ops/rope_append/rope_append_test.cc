@@ -79,13 +79,17 @@ struct Scene {
   Scene(DType activations, DType cache, const std::vector<std::int32_t>& at, const std::vector<std::int32_t>& to) {
     const auto rows = static_cast<std::int64_t>(at.size());
     qkv = testing::random_tensor(activations, {rows, (kHeads + 2 * kKvHeads) * kDim}, 1, 3);
-    keys = OwnedTensor(cache, {kPages, kPageSize, kKvHeads, kDim});
-    values = OwnedTensor(cache, {kPages, kPageSize, kKvHeads, kDim});
+    keys = OwnedTensor(cache, {kPages, kKvHeads, kPageSize, kDim});
+    values = OwnedTensor(cache, {kPages, kKvHeads, kPageSize, kDim});
     q = OwnedTensor(activations, {rows, kHeads, kDim});
     positions = testing::int_tensor(at);
     slots = testing::int_tensor(to);
     kv = {*keys, *values, kPageSize};
     rope_append(Stream::cpu(2), *qkv, *positions, *slots, rope, kv, *q);
+  }
+  // Where dim `dim` of KV head `head` lies in a slot: written out here, so that KvLayer::element is tested too.
+  static std::int64_t cached(std::int64_t slot, std::int64_t head, std::int64_t dim) {
+    return ((slot / kPageSize * kKvHeads + head) * kPageSize + slot % kPageSize) * kDim + dim;
   }
   double in(std::int64_t row, std::int64_t head, std::int64_t dim) const {
     return testing::element(*qkv, (row * (kHeads + 2 * kKvHeads) + head) * kDim + dim);
@@ -114,9 +118,9 @@ TEST(RopeAppend, RotatesHalfSplitPairsUpToTheLastPosition) {
           const double want = scene.rotated(r, h, d);
           const bool is_q = h < Scene::kHeads;
           const double got =
-              is_q ? testing::element(*scene.q, (r * Scene::kHeads + h) * 64 + d)
-                   : testing::element(*scene.keys,
-                                      (to[static_cast<std::size_t>(r)] * Scene::kKvHeads + h - Scene::kHeads) * 64 + d);
+              is_q
+                  ? testing::element(*scene.q, (r * Scene::kHeads + h) * 64 + d)
+                  : testing::element(*scene.keys, Scene::cached(to[static_cast<std::size_t>(r)], h - Scene::kHeads, d));
           const double half_ulp = is_q || cache == DType::kF32 ? std::ldexp(1.0, -24) : std::ldexp(1.0, -8);
           // Two products of size up to 3 m with cos and sin rounded, one sum.
           EXPECT_NEAR(got, want, 5 * 3 * 1.35 * std::ldexp(1.0, -24) + 1.01 * half_ulp * std::fabs(want))
@@ -145,10 +149,11 @@ TEST(RopeAppend, ValuesAreCopiedAndOtherSlotsStayUntouched) {
   const Scene scene(DType::kF32, DType::kBf16, {7, 8}, {2, 9});
   for (std::int64_t slot = 0; slot < Scene::kPages * Scene::kPageSize; ++slot) {
     for (std::int64_t i = 0; i < Scene::kKvHeads * 64; ++i) {
-      const double got = testing::element(*scene.values, slot * Scene::kKvHeads * 64 + i);
+      const std::int64_t at = Scene::cached(slot, i / 64, i % 64);
+      const double got = testing::element(*scene.values, at);
       if (slot != 2 && slot != 9) {
         ASSERT_TRUE(std::isnan(got)) << slot;
-        ASSERT_TRUE(std::isnan(testing::element(*scene.keys, slot * Scene::kKvHeads * 64 + i))) << slot;
+        ASSERT_TRUE(std::isnan(testing::element(*scene.keys, at))) << slot;
         continue;
       }
       const double want = scene.in(slot == 2 ? 0 : 1, Scene::kHeads + Scene::kKvHeads + i / 64, i % 64);
