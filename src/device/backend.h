@@ -12,6 +12,7 @@ namespace rose::cuda {
 int device_count(std::string* why = nullptr);
 std::string device_description(int ordinal);  // "NVIDIA H200, 132 SMs, 139.8 GiB, driver 13.0"
 
+void make_current(int ordinal);                  // for what the calling thread does next: records, launches
 void* allocate(int ordinal, std::size_t bytes);  // throws StartError (kExitDoesNotFit)
 void deallocate(int ordinal, void* pointer) noexcept;
 std::size_t memory_free(int ordinal);

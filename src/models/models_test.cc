@@ -22,7 +22,7 @@ class ConfigOnly : public WeightSource {
   std::string_view chat_format() const override { return "harmony"; }
   std::string describe() const override { return "a config"; }
   WeightFormat expert_format() const override { return WeightFormat::kMxfp4; }
-  Weight load(const WeightSpec& spec, const ParallelPlan&, int, WeightFormat, Arena&) override {
+  Weight load(const WeightSpec& spec, const ParallelPlan&, int, WeightFormat, Arena&, const Stream&) override {
     throw StartError("no weights: " + spec.name);
   }
 

@@ -10,6 +10,11 @@
 #include "weights/mxfp4/mxfp4.h"
 
 namespace rose {
+namespace {
+
+std::int64_t tiles(std::int64_t size) { return (size + kFp8Tile - 1) / kFp8Tile; }
+
+}  // namespace
 
 // Rows [row, row + rows) of the slice of one expert. Stored mxfp4 stays codes and scales; the rest becomes floats.
 struct StripeConverter::Stripe {
@@ -30,11 +35,35 @@ StripeConverter::StripeConverter(const StoredWeight& stored, const WeightSpec& s
 
 std::size_t StripeConverter::jobs() const { return static_cast<std::size_t>(to_.experts * stripes_); }
 
-TileReport StripeConverter::run(std::size_t job) const {
+StripeConverter::Stripe StripeConverter::stripe_of(std::size_t job) const {
   Stripe stripe;
   stripe.expert = static_cast<std::int64_t>(job) / stripes_;
   stripe.row = static_cast<std::int64_t>(job) % stripes_ * stripe_rows_;
   stripe.rows = std::min(stripe_rows_, to_.out - stripe.row);
+  return stripe;
+}
+
+StripeConverter::Extent StripeConverter::extent(std::size_t job) const {
+  const Stripe stripe = stripe_of(job);
+  const auto first = static_cast<std::uint64_t>(stripe.expert * to_.out + stripe.row);
+  const auto rows = static_cast<std::uint64_t>(stripe.rows);
+  const std::uint64_t payload_row = weight_sizes(to_.format, 0, 1, to_.in).payload;
+  Extent extent{.payload = first * payload_row, .payload_bytes = rows * payload_row};
+  if (to_.format == WeightFormat::kMxfp4) {
+    const std::uint64_t scale_row = weight_sizes(to_.format, 0, 1, to_.in).scales;
+    extent.scales = first * scale_row;
+    extent.scale_bytes = rows * scale_row;
+  }
+  if (to_.format == WeightFormat::kFp8) {  // a stripe begins at a tile
+    const std::int64_t tile_rows = tiles(to_.out), row_bytes = tiles(to_.in) * std::int64_t{sizeof(float)};
+    extent.scales = static_cast<std::size_t>((stripe.expert * tile_rows + stripe.row / kFp8Tile) * row_bytes);
+    extent.scale_bytes = static_cast<std::size_t>(tiles(stripe.rows) * row_bytes);
+  }
+  return extent;
+}
+
+TileReport StripeConverter::run(std::size_t job, std::byte* payload, std::byte* scales) const {
+  Stripe stripe = stripe_of(job);
   if (stored_.format == WeightFormat::kMxfp4) {
     read_mxfp4(stripe);
   } else {
@@ -43,13 +72,13 @@ TileReport StripeConverter::run(std::size_t job) const {
   TileReport report;
   switch (to_.format) {
     case WeightFormat::kBf16:
-      write_bf16(stripe);
+      write_bf16(stripe, reinterpret_cast<Bf16*>(payload));
       break;
     case WeightFormat::kFp8:
-      write_fp8(stripe, report);
+      write_fp8(stripe, reinterpret_cast<F8E4M3*>(payload), reinterpret_cast<float*>(scales), report);
       break;
     case WeightFormat::kMxfp4:
-      write_mxfp4(stripe);
+      write_mxfp4(stripe, reinterpret_cast<std::uint8_t*>(payload), reinterpret_cast<std::uint8_t*>(scales));
       break;
   }
   return report;
@@ -132,8 +161,7 @@ void StripeConverter::read_floats(Stripe& stripe) const {
   }
 }
 
-void StripeConverter::write_bf16(const Stripe& stripe) const {
-  Bf16* to = to_.payload.as<Bf16>() + (stripe.expert * to_.out + stripe.row) * to_.in;
+void StripeConverter::write_bf16(const Stripe& stripe, Bf16* to) const {
   bool exact = true;
   if (stored_.format != WeightFormat::kMxfp4) {
     exact = bf16::encode_row(stripe.values.data(), stripe.rows * to_.in, to);
@@ -148,19 +176,15 @@ void StripeConverter::write_bf16(const Stripe& stripe) const {
   if (!exact) throw StartError(fmt::format("{} holds a value beyond bf16", place(stripe)));
 }
 
-void StripeConverter::write_mxfp4(const Stripe& stripe) const {
-  const std::int64_t first = stripe.expert * to_.out + stripe.row;
+void StripeConverter::write_mxfp4(const Stripe& stripe, std::uint8_t* payload, std::uint8_t* scales) const {
   const std::int64_t groups = to_.in / kMxfp4Group;
   for (std::int64_t r = 0; r < stripe.rows; ++r) {
-    mxfp4::encode_row(stripe.values.data() + r * to_.in, to_.in,
-                      to_.payload.as<std::uint8_t>() + (first + r) * to_.in / 2,
-                      to_.scales.as<std::uint8_t>() + (first + r) * groups);
+    mxfp4::encode_row(stripe.values.data() + r * to_.in, to_.in, payload + r * to_.in / 2, scales + r * groups);
   }
 }
 
-void StripeConverter::write_fp8(const Stripe& stripe, TileReport& report) const {
-  const std::int64_t tile_rows = (to_.out + kFp8Tile - 1) / kFp8Tile;
-  const std::int64_t tile_columns = (to_.in + kFp8Tile - 1) / kFp8Tile;
+void StripeConverter::write_fp8(const Stripe& stripe, F8E4M3* payload, float* scales, TileReport& report) const {
+  const std::int64_t tile_columns = tiles(to_.in);
   const std::int64_t groups = to_.in / kMxfp4Group;
   // Rounding is what is asked for when the stored values were never on the grid.
   const bool must_be_exact =
@@ -171,16 +195,16 @@ void StripeConverter::write_fp8(const Stripe& stripe, TileReport& report) const 
       const std::int64_t rows = std::min(kFp8Tile, stripe.rows - row);
       const std::int64_t columns = std::min(kFp8Tile, to_.in - column);
       const std::int64_t tile_row = (stripe.row + row) / kFp8Tile;
-      F8E4M3* payload = to_.payload.as<F8E4M3>() + (stripe.expert * to_.out + stripe.row + row) * to_.in + column;
-      float* scale = to_.scales.as<float>() + (stripe.expert * tile_rows + tile_row) * tile_columns + tile;
+      F8E4M3* codes = payload + row * to_.in + column;
+      float* scale = scales + row / kFp8Tile * tile_columns + tile;
       fp8::TileOutcome outcome;
       if (stored_.format == WeightFormat::kMxfp4) {
         outcome = fp8::encode_tile_mxfp4(stripe.codes.data() + (row * to_.in + column) / 2, to_.in / 2,
                                          stripe.scales.data() + row * groups + column / kMxfp4Group, groups, rows,
-                                         columns, payload, to_.in, scale);
+                                         columns, codes, to_.in, scale);
       } else {
-        outcome.exact = fp8::encode_tile(stripe.values.data() + row * to_.in + column, to_.in, rows, columns, payload,
-                                         to_.in, scale);
+        outcome.exact =
+            fp8::encode_tile(stripe.values.data() + row * to_.in + column, to_.in, rows, columns, codes, to_.in, scale);
       }
       ++report.tiles;
       if (outcome.spread >= 0) ++report.spread[static_cast<std::size_t>(outcome.spread)];

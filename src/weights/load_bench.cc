@@ -52,7 +52,8 @@ void load_experts(benchmark::State& state, const std::string& path, WeightFormat
     Arena arena(Device{}, bytes, "bench");
     state.ResumeTiming();
     for (const WeightSpec& spec : synthetic::specs(kLayer)) {
-      if (spec.kind == WeightKind::kExperts) benchmark::DoNotOptimize(source->load(spec, {}, 0, format, arena));
+      if (spec.kind == WeightKind::kExperts)
+        benchmark::DoNotOptimize(source->load(spec, {}, 0, format, arena, Stream::cpu(1)));
     }
   }
   state.SetBytesProcessed(static_cast<std::int64_t>(read) * state.iterations());

@@ -47,7 +47,7 @@ class RoseFileTest : public ::testing::Test {
       for (int rank = 0; rank < plan.ranks(); ++rank) {
         const WeightSlice slice = slice_of(spec, plan, rank);
         Arena arena(Device{}, slice_bytes(spec, slice, format), "test");
-        const Weight weight = source.load(spec, plan, rank, format, arena);
+        const Weight weight = source.load(spec, plan, rank, format, arena, Stream::cpu(1));
         EXPECT_EQ(arena.bytes_used() > 0, copied.value_or(arena.bytes_used() > 0));
         ASSERT_EQ(synthetic::decoded(weight), synthetic::sliced(whole, spec, slice, spec.in)) << spec.name;
         if (slice.holds_bias) {
@@ -71,7 +71,7 @@ class RoseFileTest : public ::testing::Test {
       const auto source = open_weights(path_);
       for (const WeightSpec& spec : synthetic::specs(kTinyA)) {
         Arena arena(Device{}, slice_bytes(spec, slice_of(spec, {}, 0), source->expert_format()), "test");
-        source->load(spec, {}, 0, source->expert_format(), arena);
+        source->load(spec, {}, 0, source->expert_format(), arena, Stream::cpu(1));
       }
     });
   }
@@ -208,7 +208,7 @@ TEST_F(RoseFileTest, CountsEveryInexactTileBeforeItRefuses) {
   const WeightSpec down = synthetic::specs(kTinyA)[8];
   ASSERT_EQ(down.name, "layers.0.mlp.down");
   Arena arena(Device{}, slice_bytes(down, slice_of(down, {.tp = 2}, 0), WeightFormat::kFp8), "test");
-  EXPECT_NO_THROW(file->load(down, {.tp = 2}, 0, WeightFormat::kFp8, arena));
+  EXPECT_NO_THROW(file->load(down, {.tp = 2}, 0, WeightFormat::kFp8, arena, Stream::cpu(1)));
 }
 
 TEST_F(RoseFileTest, EveryChangedByteIsFoundWhenItMatters) {
@@ -271,11 +271,15 @@ TEST_F(RoseFileTest, ASpecThatTheFileDoesNotHoldIsRefused) {
   Arena arena(Device{}, 1u << 20, "test");
   WeightSpec spec = synthetic::specs(kTinyA)[0];
   spec.name = "other";
-  EXPECT_NE(error_of([&] { file->load(spec, {}, 0, WeightFormat::kBf16, arena); }).find("tensor other is missing"),
+  EXPECT_NE(error_of([&] {
+              file->load(spec, {}, 0, WeightFormat::kBf16, arena, Stream::cpu(1));
+            }).find("tensor other is missing"),
             std::string::npos);
   spec = synthetic::specs(kTinyA)[0];
   spec.in = 96;
-  EXPECT_NE(error_of([&] { file->load(spec, {}, 0, WeightFormat::kBf16, arena); }).find("expected [0, 256, 96]"),
+  EXPECT_NE(error_of([&] {
+              file->load(spec, {}, 0, WeightFormat::kBf16, arena, Stream::cpu(1));
+            }).find("expected [0, 256, 96]"),
             std::string::npos);
 }
 

@@ -160,7 +160,7 @@ class Writer {
     // Tiles that are not exact are all counted before they are refused: the user sees how many there are.
     const SourceOptions load{
         .allow_inexact = true, .map = false, .threads = options_.threads, .report = &report_.tiles};
-    const Weight weight = load_slice(source_.locate(spec), spec, whole, tensor.format, arena, load);
+    const Weight weight = load_slice(source_.locate(spec), spec, whole, tensor.format, arena, Delivery(), load);
     write_extent(tensor.payload, weight.payload.raw());
     if (tensor.scales.bytes > 0) write_extent(tensor.scales, weight.scales.raw());
     if (tensor.bias.bytes > 0) write_extent(tensor.bias, weight.bias.raw());

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "device/stream.h"
 #include "json/json.h"
 #include "tensor/arena.h"
 #include "weights/spec.h"
@@ -30,9 +31,10 @@ class WeightSource {
   // The part of `spec` that `rank` holds, in arena memory, its experts in `format`. Experts stored as mxfp4 load as
   // mxfp4, fp8 (exact, or StartError naming the tile that is not) or bf16; stored as bf16 they load as bf16, or
   // quantized to fp8 or mxfp4 by rounding to nearest. Throws StartError naming file, tensor, what was found and what
-  // was expected.
-  virtual Weight load(const WeightSpec& spec, const ParallelPlan& plan, int rank, WeightFormat format,
-                      Arena& arena) = 0;
+  // was expected. The stream is of the arena's device; the weight is there when the stream's work so far is done, and
+  // the source must live until then. Several ranks may load from their own threads.
+  virtual Weight load(const WeightSpec& spec, const ParallelPlan& plan, int rank, WeightFormat format, Arena& arena,
+                      const Stream& stream) = 0;
 };
 
 // A folder is a checkpoint; a file must be a rose file. Throws StartError saying what is wrong with the path.

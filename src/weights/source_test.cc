@@ -28,7 +28,7 @@ struct Loaded {
 Loaded load(WeightSource& source, const WeightSpec& spec, const ParallelPlan& plan, int rank, WeightFormat format) {
   const std::size_t bytes = slice_bytes(spec, slice_of(spec, plan, rank), format);
   Loaded loaded{std::make_unique<Arena>(Device{}, bytes, "test"), {}};
-  loaded.weight = source.load(spec, plan, rank, format, *loaded.arena);
+  loaded.weight = source.load(spec, plan, rank, format, *loaded.arena, Stream::cpu(1));
   EXPECT_EQ(loaded.arena->bytes_used(), bytes) << "slice_bytes is what loading takes";
   return loaded;
 }

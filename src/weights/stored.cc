@@ -10,46 +10,67 @@
 namespace rose {
 namespace {
 
-constexpr std::size_t kCopyBytes = 8u << 20;  // one job: long enough to be a sequential read, short enough to share
+// One job: long enough to be a sequential read, short enough to share. A multiple of a rose file's chunk.
+constexpr std::size_t kCopyBytes = 8u << 20;
 
 // Rows of one stored tensor, of which a run of bytes is taken from each.
 struct Copy {
-  const StoredRange* from = nullptr;
-  std::uint64_t first_row = 0;
+  const StoredBytes* from = nullptr;
+  std::uint64_t offset = 0;  // of the first row
   std::uint64_t rows = 0;
   std::size_t row_bytes = 0;  // as stored
   std::size_t skip = 0;
   std::size_t take = 0;
   std::byte* to = nullptr;  // [rows, take]
+  bool scales = false;      // e8m0
+
+  std::size_t bytes() const { return static_cast<std::size_t>(rows) * take; }
 };
 
-// Splits into jobs of about kCopyBytes of reading.
-void push_split(std::vector<Copy>& copies, Copy whole) {
-  const std::uint64_t rows_each = std::max<std::uint64_t>(1, kCopyBytes / whole.row_bytes);
-  for (std::uint64_t row = 0; row < whole.rows; row += rows_each) {
+// Splits into jobs of about job_bytes of reading; none gives more than that.
+void push_split(std::vector<Copy>& copies, const Copy& whole, std::size_t job_bytes) {
+  const auto push = [&](std::uint64_t row, std::uint64_t rows, std::size_t row_bytes, std::size_t skip,
+                        std::size_t take, std::size_t at) {
     Copy copy = whole;
-    copy.first_row = whole.first_row + row;
-    copy.rows = std::min(rows_each, whole.rows - row);
-    copy.to = whole.to + row * whole.take;
+    copy.offset = whole.offset + row * whole.row_bytes;
+    copy.rows = rows;
+    copy.row_bytes = row_bytes;
+    copy.skip = skip;
+    copy.take = take;
+    copy.to = whole.to + at;
     copies.push_back(copy);
+  };
+  if (whole.take == whole.row_bytes) {
+    // One run: jobs end where the file's chunks end, so that a chunk is hashed where its bytes are wanted.
+    const std::size_t bytes = whole.bytes();
+    for (std::size_t at = 0; at < bytes;) {
+      const std::size_t part = std::min<std::uint64_t>(bytes - at, job_bytes - (whole.offset + at) % job_bytes);
+      push(0, 1, bytes, at, part, at);
+      at += part;
+    }
+    return;
+  }
+  const std::uint64_t rows_each = std::max<std::uint64_t>(1, job_bytes / whole.row_bytes);
+  for (std::uint64_t row = 0; row < whole.rows; row += rows_each) {
+    const std::uint64_t rows = std::min(rows_each, whole.rows - row);
+    for (std::size_t at = 0; at < whole.take;) {  // more than once only where a row is more than a job
+      const std::size_t part = rows == 1 ? std::min(job_bytes, whole.take - at) : whole.take;
+      push(row, rows, whole.row_bytes, whole.skip + at, part, static_cast<std::size_t>(row) * whole.take + at);
+      at += part;
+    }
   }
 }
 
-void run_copy(const Copy& copy) {
-  if (copy.take == copy.row_bytes) {
-    copy.from->bytes->read(copy.from->offset + copy.first_row * copy.row_bytes,
-                           static_cast<std::size_t>(copy.rows) * copy.row_bytes, copy.to);
-    return;
-  }
+void run_copy(const Copy& copy, std::byte* to) {
+  if (copy.rows == 1) return copy.from->read(copy.offset + copy.skip, copy.take, to);
   // Whole rows are read and cut here: the file is read front to back, and a row is a few disk sectors at most.
   const std::uint64_t rows_each = std::clamp<std::uint64_t>((1u << 20) / copy.row_bytes, 1, copy.rows);
   std::vector<std::byte> stripe(static_cast<std::size_t>(rows_each) * copy.row_bytes);
   for (std::uint64_t row = 0; row < copy.rows; row += rows_each) {
     const std::uint64_t rows = std::min(rows_each, copy.rows - row);
-    copy.from->bytes->read(copy.from->offset + (copy.first_row + row) * copy.row_bytes,
-                           static_cast<std::size_t>(rows) * copy.row_bytes, stripe.data());
+    copy.from->read(copy.offset + row * copy.row_bytes, static_cast<std::size_t>(rows) * copy.row_bytes, stripe.data());
     for (std::uint64_t r = 0; r < rows; ++r) {
-      std::memcpy(copy.to + (row + r) * copy.take, stripe.data() + r * copy.row_bytes + copy.skip, copy.take);
+      std::memcpy(to + (row + r) * copy.take, stripe.data() + r * copy.row_bytes + copy.skip, copy.take);
     }
   }
 }
@@ -57,9 +78,15 @@ void run_copy(const Copy& copy) {
 class SliceLoader {
  public:
   SliceLoader(const StoredWeight& stored, const WeightSpec& spec, const WeightSlice& slice, WeightFormat format,
-              Arena& arena, const SourceOptions& options)
-      : stored_(stored), spec_(spec), slice_(slice), arena_(arena), options_(options) {
-    CHECK(arena.device().is_cpu(), "weights load into host memory, not {}", arena.device().name());
+              Arena& arena, const Delivery& delivery, const SourceOptions& options)
+      : stored_(stored),
+        spec_(spec),
+        slice_(slice),
+        arena_(arena),
+        delivery_(delivery),
+        options_(options),
+        job_bytes_(std::min(kCopyBytes, delivery.most())) {
+    CHECK(arena.device().is_cpu() || !delivery.in_place(), "{} cannot be written in place", arena.device().name());
     CHECK(stored.parts.size() == spec.parts.size() && slice.rows.size() == spec.parts.size(), "{}", spec.name);
     weight_.format = spec.kind == WeightKind::kExperts ? format : WeightFormat::kBf16;
     weight_.experts = slice.experts.size();
@@ -70,7 +97,7 @@ class SliceLoader {
   Weight load() {
     const bool same =
         weight_.format == stored_.format && !stored_.transposed && (weight_.format != WeightFormat::kFp8 || whole());
-    if (same && options_.map && whole() && map()) return weight_;
+    if (same && options_.map && delivery_.in_place() && whole() && map()) return weight_;
     allocate();
     if (same) {
       copy_payload();
@@ -78,8 +105,13 @@ class SliceLoader {
       convert();
     }
     copy_bias();
-    for_each_index(copies_.size(), options_.threads, [&](std::size_t i) { run_copy(copies_[i]); });
-    check_scales();
+    for_each_index(copies_.size(), options_.threads, [&](std::size_t i) {
+      const Copy& copy = copies_[i];
+      delivery_.put(copy.to, copy.bytes(), [&](std::byte* where) {
+        run_copy(copy, where);
+        if (copy.scales) check_scales(where, copy.bytes(), copy.to);
+      });
+    });
     return weight_;
   }
 
@@ -153,26 +185,31 @@ class SliceLoader {
     weight_.payload = shaped_payload(payload);
     if (scales != nullptr) weight_.scales = shaped_scales(scales);
     if (slice_.holds_bias) weight_.bias = shaped_bias(bias);
-    check_scales();
+    if (weight_.format == WeightFormat::kMxfp4) {
+      const auto* bytes = static_cast<const std::byte*>(scales);
+      check_scales(bytes, weight_.scales.bytes(), bytes);
+    }
     return true;
   }
 
-  // The slice of one stored matrix [experts,] rows x row_bytes.
-  void copy_matrix(const StoredRange& from, std::int64_t stored_rows, ShardRange rows, std::size_t row_bytes,
-                   std::size_t skip, std::size_t take, std::byte* to) {
-    Copy copy{.from = &from, .row_bytes = row_bytes, .skip = skip, .take = take, .to = to};
+  // The slice of one stored matrix [experts,] rows x row_bytes; `copy` says what is taken of a row, and where to.
+  void copy_matrix(const StoredRange& from, std::int64_t stored_rows, ShardRange rows, Copy copy) {
     const std::int64_t experts = std::max<std::int64_t>(1, weight_.experts);
+    const auto offset_of = [&](std::int64_t row) {
+      return from.offset + static_cast<std::uint64_t>(row) * copy.row_bytes;
+    };
+    copy.from = from.bytes.get();
     if (rows.size() == stored_rows) {
-      copy.first_row = static_cast<std::uint64_t>(slice_.experts.begin * stored_rows);
+      copy.offset = offset_of(slice_.experts.begin * stored_rows);
       copy.rows = static_cast<std::uint64_t>(experts * stored_rows);
-      push_split(copies_, copy);
+      push_split(copies_, copy, job_bytes_);
       return;
     }
+    copy.rows = static_cast<std::uint64_t>(rows.size());
     for (std::int64_t e = 0; e < experts; ++e) {
-      copy.first_row = static_cast<std::uint64_t>((slice_.experts.begin + e) * stored_rows + rows.begin);
-      copy.rows = static_cast<std::uint64_t>(rows.size());
-      copy.to = to + static_cast<std::size_t>(e * rows.size()) * take;
-      push_split(copies_, copy);
+      copy.offset = offset_of((slice_.experts.begin + e) * stored_rows + rows.begin);
+      push_split(copies_, copy, job_bytes_);
+      copy.to += copy.bytes();
     }
   }
 
@@ -181,9 +218,14 @@ class SliceLoader {
     const auto row_bytes = [&](std::int64_t columns) { return weight_sizes(weight_.format, 0, 1, columns); };
     if (weight_.format == WeightFormat::kFp8) {  // whole: tiles are not rows, so both tensors are taken as they are
       const auto take_all = [&](const StoredRange& from, const Tensor& to) {
-        push_split(
-            copies_,
-            {.from = &from, .rows = to.bytes(), .row_bytes = 1, .take = 1, .to = static_cast<std::byte*>(to.raw())});
+        push_split(copies_,
+                   {.from = from.bytes.get(),
+                    .offset = from.offset,
+                    .rows = 1,
+                    .row_bytes = to.bytes(),
+                    .take = to.bytes(),
+                    .to = static_cast<std::byte*>(to.raw())},
+                   job_bytes_);
       };
       take_all(stored_.parts.front().payload, weight_.payload);
       take_all(stored_.parts.front().scales, weight_.scales);
@@ -192,19 +234,19 @@ class SliceLoader {
     const WeightSizes full = row_bytes(spec_.in);
     const WeightSizes skip = row_bytes(slice_.columns.begin);
     const WeightSizes take = row_bytes(weight_.in);
-    std::int64_t rows_before = 0;
+    auto* payload = static_cast<std::byte*>(weight_.payload.raw());
+    auto* scales = static_cast<std::byte*>(weight_.scales.raw());
     for (std::size_t p = 0; p < stored_.parts.size(); ++p) {
       const StoredPart& part = stored_.parts[p];
       const ShardRange rows = slice_.rows[p];
-      copy_matrix(
-          part.payload, spec_.parts[p].rows, rows, full.payload, skip.payload, take.payload,
-          static_cast<std::byte*>(weight_.payload.raw()) + static_cast<std::size_t>(rows_before) * take.payload);
-      if (full.scales > 0) {
-        copy_matrix(
-            part.scales, spec_.parts[p].rows, rows, full.scales, skip.scales, take.scales,
-            static_cast<std::byte*>(weight_.scales.raw()) + static_cast<std::size_t>(rows_before) * take.scales);
-      }
-      rows_before += rows.size();
+      const std::int64_t stored_rows = spec_.parts[p].rows;
+      copy_matrix(part.payload, stored_rows, rows,
+                  {.row_bytes = full.payload, .skip = skip.payload, .take = take.payload, .to = payload});
+      payload += static_cast<std::size_t>(rows.size()) * take.payload;
+      if (full.scales == 0) continue;
+      copy_matrix(part.scales, stored_rows, rows,
+                  {.row_bytes = full.scales, .skip = skip.scales, .take = take.scales, .to = scales, .scales = true});
+      scales += static_cast<std::size_t>(rows.size()) * take.scales;
     }
   }
 
@@ -215,13 +257,17 @@ class SliceLoader {
     for (std::size_t p = 0; p < stored_.parts.size(); ++p) {
       const ShardRange rows = slice_.rows[p];
       const std::size_t take = static_cast<std::size_t>(rows.size()) * sizeof(Bf16);
-      push_split(copies_, {.from = &stored_.parts[p].bias,
-                           .first_row = static_cast<std::uint64_t>(slice_.experts.begin),
-                           .rows = experts,
-                           .row_bytes = static_cast<std::size_t>(spec_.parts[p].rows) * sizeof(Bf16),
-                           .skip = static_cast<std::size_t>(rows.begin) * sizeof(Bf16),
-                           .take = take,
-                           .to = to});
+      const StoredRange& bias = stored_.parts[p].bias;
+      const std::size_t row_bytes = static_cast<std::size_t>(spec_.parts[p].rows) * sizeof(Bf16);
+      push_split(copies_,
+                 {.from = bias.bytes.get(),
+                  .offset = bias.offset + static_cast<std::uint64_t>(slice_.experts.begin) * row_bytes,
+                  .rows = experts,
+                  .row_bytes = row_bytes,
+                  .skip = static_cast<std::size_t>(rows.begin) * sizeof(Bf16),
+                  .take = take,
+                  .to = to},
+                 job_bytes_);
       to += take * experts;
     }
   }
@@ -229,9 +275,22 @@ class SliceLoader {
   void convert() {
     CHECK(spec_.kind == WeightKind::kExperts && stored_.parts.size() == 1, "{}", spec_.name);
     const StripeConverter converter(stored_, spec_, slice_, weight_, options_.allow_inexact);
+    auto* payload = static_cast<std::byte*>(weight_.payload.raw());
+    auto* scales = static_cast<std::byte*>(weight_.scales.raw());
     std::mutex mutex;
     for_each_index(converter.jobs(), options_.threads, [&](std::size_t job) {
-      const TileReport report = converter.run(job);
+      const StripeConverter::Extent extent = converter.extent(job);
+      TileReport report;
+      if (delivery_.in_place()) {
+        report = converter.run(job, payload + extent.payload, scales + extent.scales);
+      } else {
+        // Scales first: they may be floats, and then the payload is bytes.
+        std::vector<std::byte> converted(extent.scale_bytes + extent.payload_bytes);
+        std::byte* converted_payload = converted.data() + extent.scale_bytes;
+        report = converter.run(job, converted_payload, converted.data());
+        delivery_.copy(payload + extent.payload, converted_payload, extent.payload_bytes);
+        delivery_.copy(scales + extent.scales, converted.data(), extent.scale_bytes);
+      }
       if (options_.report != nullptr) {
         const std::lock_guard lock(mutex);
         options_.report->add(report);
@@ -239,12 +298,12 @@ class SliceLoader {
     });
   }
 
-  // 255 is NaN: a group of NaNs would poison every token that meets its expert.
-  void check_scales() const {
-    if (weight_.format != WeightFormat::kMxfp4) return;
-    const void* found = std::memchr(weight_.scales.raw(), 0xff, weight_.scales.bytes());
+  // 255 is NaN: a group of NaNs would poison every token that meets its expert. `bytes` are those meant for `to`.
+  void check_scales(const std::byte* bytes, std::size_t count, const std::byte* to) const {
+    const void* found = std::memchr(bytes, 0xff, count);
     if (found == nullptr) return;
-    const auto at = static_cast<const std::uint8_t*>(found) - weight_.scales.as<std::uint8_t>();
+    const std::int64_t at =
+        (to - static_cast<const std::byte*>(weight_.scales.raw())) + (static_cast<const std::byte*>(found) - bytes);
     const std::int64_t groups = weight_.in / kMxfp4Group;
     throw StartError(fmt::format(
         "{}: the scale of expert {}, row {}, group {} is byte 255 (NaN)", stored_.parts.front().scales.bytes->name(),
@@ -256,7 +315,9 @@ class SliceLoader {
   const WeightSpec& spec_;
   const WeightSlice& slice_;
   Arena& arena_;
+  const Delivery& delivery_;
   const SourceOptions& options_;
+  std::size_t job_bytes_;
   Weight weight_;
   std::vector<Copy> copies_;
 };
@@ -271,8 +332,26 @@ void TileReport::add(const TileReport& other) {
 }
 
 Weight load_slice(const StoredWeight& stored, const WeightSpec& spec, const WeightSlice& slice, WeightFormat format,
-                  Arena& arena, const SourceOptions& options) {
-  return SliceLoader(stored, spec, slice, format, arena, options).load();
+                  Arena& arena, const Delivery& delivery, const SourceOptions& options) {
+  return SliceLoader(stored, spec, slice, format, arena, delivery, options).load();
+}
+
+Weight StoredSource::load(const WeightSpec& spec, const ParallelPlan& plan, int rank, WeightFormat format, Arena& arena,
+                          const Stream& stream) {
+  CHECK(arena.device() == stream.device(), "an arena on {}, a stream on {}", arena.device().name(),
+        stream.device().name());
+  const bool in_place = arena.device().is_cpu() && !options_.staged;
+  const Delivery delivery = in_place ? Delivery() : Delivery(staging_for(arena.device()), stream);
+  return load_slice(locate(spec), spec, slice_of(spec, plan, rank), format, arena, delivery, options_);
+}
+
+Staging& StoredSource::staging_for(Device device) {
+  const std::lock_guard lock(staging_mutex_);
+  if (staging_ == nullptr) {
+    // A buffer for each thread to fill, and some more that are on their way.
+    staging_ = std::make_unique<Staging>(device, options_.staging_bytes, options_.threads + 4);
+  }
+  return *staging_;
 }
 
 }  // namespace rose

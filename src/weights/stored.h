@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "weights/source.h"
+#include "weights/staging.h"
 
 namespace rose {
 
@@ -57,14 +58,17 @@ struct TileReport {
 
 struct SourceOptions {
   bool allow_inexact = false;  // round FP8 tiles that are not exact, instead of StartError
-  bool map = false;            // hand out tensors in the mapping where nothing has to be cut or converted
+  bool map = false;            // hand out tensors in the mapping where nothing has to be cut or converted; CPU only
   int threads = 1;
   TileReport* report = nullptr;
+  std::size_t staging_bytes = 4u << 20;  // of one buffer: a rose file's chunk
+  bool staged = false;                   // go through the buffers to the CPU too, as to a GPU: for tests
 };
 
-// The slice of `spec` in `format` (kVector and kMatrix: bf16 whatever it says), in arena memory; CPU arenas only.
+// The slice of `spec` in `format` (kVector and kMatrix: bf16 whatever it says), in arena memory; there when the work of
+// the delivery's stream is done.
 Weight load_slice(const StoredWeight& stored, const WeightSpec& spec, const WeightSlice& slice, WeightFormat format,
-                  Arena& arena, const SourceOptions& options);
+                  Arena& arena, const Delivery& delivery, const SourceOptions& options);
 
 class StoredSource : public WeightSource {
  public:
@@ -73,12 +77,15 @@ class StoredSource : public WeightSource {
   // Where the weight lies; shapes and dtypes checked against the spec. Throws StartError.
   virtual StoredWeight locate(const WeightSpec& spec) const = 0;
 
-  Weight load(const WeightSpec& spec, const ParallelPlan& plan, int rank, WeightFormat format, Arena& arena) override {
-    return load_slice(locate(spec), spec, slice_of(spec, plan, rank), format, arena, options_);
-  }
+  Weight load(const WeightSpec& spec, const ParallelPlan& plan, int rank, WeightFormat format, Arena& arena,
+              const Stream& stream) override;
 
  private:
+  Staging& staging_for(Device device);
+
   SourceOptions options_;
+  std::mutex staging_mutex_;
+  std::unique_ptr<Staging> staging_;  // made by the first load that needs it, kept for the next weights
 };
 
 // As open_weights. options.report must outlive the source.

@@ -16,10 +16,22 @@ cudaEvent_t as_event(void* event) { return static_cast<cudaEvent_t>(event); }
 int device_count(std::string* why) {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
-  if (status == cudaSuccess) return count;
-  cudaGetLastError();  // not sticky: the process goes on without a GPU
-  if (why != nullptr) *why = cudaGetErrorString(status);
-  return 0;
+  if (status != cudaSuccess) {
+    cudaGetLastError();  // not sticky: the process goes on without a GPU
+    if (why != nullptr) *why = cudaGetErrorString(status);
+    return 0;
+  }
+  for (int i = 0; i < count; ++i) {
+    cudaDeviceProp properties{};
+    CUDA_CHECK(cudaGetDeviceProperties(&properties, i));
+    if (properties.major == 9 && properties.minor == 0) continue;
+    if (why != nullptr) {
+      *why = fmt::format("cuda:{} is a {} of compute capability {}.{}; the kernels here are for 9.0 (Hopper)", i,
+                         properties.name, properties.major, properties.minor);
+    }
+    return 0;
+  }
+  return count;
 }
 
 std::string device_description(int ordinal) {
@@ -30,6 +42,8 @@ std::string device_description(int ordinal) {
   return fmt::format("{}, {} SMs, {:.1f} GiB, driver {}.{}", properties.name, properties.multiProcessorCount,
                      static_cast<double>(properties.totalGlobalMem) / (1 << 30), driver / 1000, driver % 1000 / 10);
 }
+
+void make_current(int ordinal) { CUDA_CHECK(cudaSetDevice(ordinal)); }
 
 void* allocate(int ordinal, std::size_t bytes) {
   CUDA_CHECK(cudaSetDevice(ordinal));

@@ -14,6 +14,7 @@ int device_count(std::string* why) {
   return 0;
 }
 std::string device_description(int) { none(); }
+void make_current(int) { none(); }
 void* allocate(int, std::size_t) { none(); }
 void deallocate(int, void*) noexcept { none(); }
 std::size_t memory_free(int) { none(); }

@@ -77,17 +77,17 @@ GptOss::GptOss(WeightSource& source, const ModelOptions& options, const Stream& 
   arena_ = std::make_unique<Arena>(stream.device(), bytes, fmt::format("weights of rank {}", options.rank));
   rope_.table = arena_->tensor("rope", DType::kF32, {static_cast<std::int64_t>(rope_.frequencies.size())});
   copy_async(stream, rope_.table.raw(), rope_.frequencies.data(), rope_.table.bytes());
-  load(source, options, progress);
+  load(source, options, stream, progress);
   stream.synchronize();  // the copy above reads memory of this object
 }
 
-void GptOss::load(WeightSource& source, const ModelOptions& options, const Progress& progress) {
+void GptOss::load(WeightSource& source, const ModelOptions& options, const Stream& stream, const Progress& progress) {
   const std::uint64_t total = arena_->bytes_total();
   std::uint64_t done = arena_->bytes_used();
   std::int64_t first_expert = 0;  // the same in every layer
   visit_weights(config_, weights_, [&](const WeightSpec& spec, Weight& slot) {
     const WeightSlice slice = slice_of(spec, options.plan, options.rank);
-    slot = source.load(spec, options.plan, options.rank, options.expert_format, *arena_);
+    slot = source.load(spec, options.plan, options.rank, options.expert_format, *arena_, stream);
     if (spec.kind == WeightKind::kExperts) first_expert = slice.experts.begin;
     // Not what the arena has given out: a source may hand out a weight where its file lies mapped.
     done += slice_bytes(spec, slice, options.expert_format);

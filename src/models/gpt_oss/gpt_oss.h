@@ -53,7 +53,7 @@ class GptOss final : public Model {
   using VisitActivation =
       std::function<void(std::string_view name, Tensor& slot, DType dtype, std::initializer_list<std::int64_t> sizes)>;
 
-  void load(WeightSource& source, const ModelOptions& options, const Progress& progress);
+  void load(WeightSource& source, const ModelOptions& options, const Stream& stream, const Progress& progress);
   void visit_activations(std::int64_t rows, Activations& activations, const VisitActivation& visit) const;
   Activations activations_of(std::int64_t rows) const;
 

@@ -134,8 +134,9 @@ TEST_F(GptOssModel, WeightsAndScratchFillTheirArenasExactly) {
     visit_weights(config, weights,
                   [&](const WeightSpec& spec, Weight&) { bytes += slice_bytes(spec, slice_of(spec, {}, 0), format); });
     Arena arena({}, bytes, "weights");
-    visit_weights(config, weights,
-                  [&](const WeightSpec& spec, Weight& slot) { slot = source->load(spec, {}, 0, format, arena); });
+    visit_weights(config, weights, [&](const WeightSpec& spec, Weight& slot) {
+      slot = source->load(spec, {}, 0, format, arena, Stream::cpu(1));
+    });
     EXPECT_EQ(arena.bytes_used(), bytes) << weight_format_name(format);
 
     std::uint64_t last = 0;

@@ -29,7 +29,7 @@ class ReferenceGptOss final : public Model {
     });
     arena_ = std::make_unique<Arena>(Device{}, bytes, "weights of the reference");
     visit_weights(config_, weights_, [&](const WeightSpec& spec, Weight& slot) {
-      slot = source.load(spec, {}, 0, WeightFormat::kMxfp4, *arena_);
+      slot = source.load(spec, {}, 0, WeightFormat::kMxfp4, *arena_, Stream::cpu(1));
     });
   }
 
