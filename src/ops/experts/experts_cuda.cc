@@ -4,6 +4,7 @@
 
 #include "device/cuda/gpu.h"
 #include "device/cuda/tensor_map.h"
+#include "ops/experts/experts_decode_cuda.h"
 #include "ops/experts/experts_params.cuh"
 
 namespace rose::ops::cuda {
@@ -18,11 +19,7 @@ constexpr int kTileN = ExpertConfig<ExpertStage::kGateUp>::kN;
 static_assert(kTileN == ExpertConfig<ExpertStage::kDown>::kN);
 
 std::int64_t rounded_up(std::int64_t value, std::int64_t unit) { return (value + unit - 1) / unit * unit; }
-std::int64_t in_blocks(const Weight& weight) { return (weight.in + 127) / 128; }
-std::int64_t out_padded(const Weight& weight) { return rounded_up(weight.out, kTileN); }
-std::int64_t shift_bytes(const Weight& weight) {
-  return rounded_up(weight.experts * in_blocks(weight) * out_padded(weight) * 4, 128);
-}
+std::int64_t blocks_of(std::int64_t size) { return (size + 127) / 128; }
 
 // Places of the sorted order: every run may waste up to its alignment; loads of a last tile may look past the end.
 int positions_of(const ExpertWorkShape& shape) {
@@ -66,46 +63,91 @@ CUtensorMap packed_map(const Weight& weight) {
                             Swizzle::kNone);
 }
 
-ExpertProduct product(const Weight& weight, const PreparedScales& scales, const void* x, int positions_stride) {
+ExpertProduct product(const Weight& weight, const ExpertScales& scales, const void* x, int positions_stride) {
   ExpertProduct params{};
   params.x =
       matrix_map(x, MapType::kByte, positions_stride, weight.in, weight.in, ExpertSort::kTileRows, 128, Swizzle::k128);
   params.weight = packed_map(weight);
-  params.weight_shifts = scales.shifts;
-  params.weight_bases = scales.bases;
+  params.weight_scales = scales.scales.as<std::uint8_t>();
+  params.weight_bases = scales.bases.as<float>();
   params.bias = static_cast<const std::uint16_t*>(weight.bias.raw());
   params.in = static_cast<int>(weight.in);
   params.out_features = static_cast<int>(weight.out);
-  params.out_padded = scales.out_padded;
+  params.out_padded = static_cast<int>(scales.scales.size(2));
   params.positions_stride = positions_stride;
+  params.bases_stride = static_cast<int>(scales.bases.size(2));
   return params;
 }
 
 }  // namespace
 
-std::size_t prepared_bytes(const Weight& weight) {
-  const std::int64_t out_blocks = (out_padded(weight) + 127) / 128;
-  return static_cast<std::size_t>(shift_bytes(weight) + weight.experts * out_blocks * in_blocks(weight) * 4);
+std::int64_t expert_scale_bytes(WeightFormat format, std::int64_t experts, std::int64_t out, std::int64_t in) {
+  if (format != WeightFormat::kMxfp4) return 0;
+  return experts * blocks_of(in) * blocks_of(out) * 512 + 1024;
 }
 
-PreparedScales prepare(const Stream& stream, const Weight& weight, void* memory, int* inexact_tiles) {
-  CHECK(weight.format == WeightFormat::kMxfp4 && weight.experts > 0, "prepare: {} of {} experts",
-        weight_format_name(weight.format), weight.experts);
+std::int64_t expert_base_bytes(std::int64_t experts, std::int64_t out, std::int64_t in) {
+  return experts * blocks_of(out) * rounded_up(blocks_of(in), 4) * 4;
+}
+
+ExpertScales prepare_scales(const Stream& stream, const Weight& stored, void* scales, void* bases, int* inexact_tiles) {
+  CHECK(stored.format != WeightFormat::kBf16 && stored.experts > 0, "prepare_scales: {} of {} experts",
+        weight_format_name(stored.format), stored.experts);
+  const std::int64_t in_tiles = blocks_of(stored.in), out_tiles = blocks_of(stored.out);
+  ExpertScales prepared;
+  prepared.bases = Tensor(bases, DType::kF32, stream.device(), {stored.experts, out_tiles, rounded_up(in_tiles, 4)});
   ExpertPrepare params{};
-  params.payload = weight.payload.as<std::uint8_t>();
-  params.scales = weight.scales.as<std::uint8_t>();
-  params.shifts = static_cast<std::uint8_t*>(memory);
-  params.bases = static_cast<float*>(static_cast<void*>(static_cast<std::byte*>(memory) + shift_bytes(weight)));
+  if (stored.format == WeightFormat::kMxfp4) {
+    prepared.scales = Tensor(scales, DType::kU8, stream.device(), {stored.experts, in_tiles, out_tiles * 128, 4});
+    params.payload = stored.payload.as<std::uint8_t>();
+    params.stored_scales = stored.scales.as<std::uint8_t>();
+    params.scales = prepared.scales.as<std::uint8_t>();
+  } else {
+    params.stored_bases = stored.scales.as<float>();
+  }
+  params.bases = prepared.bases.as<float>();
   params.inexact_tiles = inexact_tiles;
-  params.experts = static_cast<int>(weight.experts);
-  params.out_features = static_cast<int>(weight.out);
-  params.out_padded = static_cast<int>(out_padded(weight));
-  params.in = static_cast<int>(weight.in);
+  params.experts = static_cast<int>(stored.experts);
+  params.out_features = static_cast<int>(stored.out);
+  params.in = static_cast<int>(stored.in);
+  params.bases_stride = static_cast<int>(prepared.bases.size(2));
   launch_expert_prepare(params, rose::cuda::native_stream(stream));
-  return {params.shifts, params.bases, params.out_padded};
+  return prepared;
 }
 
-std::size_t expert_work_bytes(const ExpertWorkShape& shape) { return WorkLayout(shape).bytes; }
+namespace {
+
+ExpertDecodeShape decode_shape(const ExpertWorkShape& shape) {
+  return {.rows_max = std::min(shape.rows_max, kExpertDecodeRowsMax),
+          .experts_per_token = shape.experts_per_token,
+          .hidden = shape.hidden,
+          .intermediate = shape.intermediate};
+}
+
+// Chunks of rows one after another: their results do not depend on each other.
+void exact(const Stream& stream, const ExpertCall& call) {
+  const ExpertDecodeShape shape = decode_shape(call.work.shape);
+  const std::int64_t rows = call.x.size(0);
+  for (std::int64_t begin = 0; begin < rows; begin += kExpertDecodeRowsMax) {
+    const std::int64_t end = std::min<std::int64_t>(rows, begin + kExpertDecodeRowsMax);
+    const Routing routing{.experts = call.routing.experts.rows(begin, end),
+                          .weights = call.routing.weights.rows(begin, end)};
+    const Tensor x = call.x.rows(begin, end), y = call.y.rows(begin, end);
+    experts_decode(stream, {.x = x,
+                            .routing = routing,
+                            .weights = call.weights,
+                            .swiglu_limit = call.swiglu_limit,
+                            .shape = shape,
+                            .work = call.work.memory,
+                            .y = y});
+  }
+}
+
+}  // namespace
+
+std::size_t expert_work_bytes(const ExpertWorkShape& shape) {
+  return std::max(WorkLayout(shape).bytes, experts_decode_work_bytes(decode_shape(shape)));
+}
 
 void experts(const Stream& stream, const ExpertCall& call) {
   const int rows = static_cast<int>(call.x.size(0)), k = static_cast<int>(call.routing.experts.size(1));
@@ -114,6 +156,10 @@ void experts(const Stream& stream, const ExpertCall& call) {
         "experts: {} rows of {} in work for {}, {}", rows, k, call.work.shape.rows_max,
         call.work.shape.experts_per_token);
   if (rows == 0) return;
+  if (call.bf16_activations || (rows <= kExpertDecodeRowsMax && experts_decode_takes(call.weights))) {
+    exact(stream, call);
+    return;
+  }
   const WorkLayout layout(call.work.shape);
   const cudaStream_t native = rose::cuda::native_stream(stream);
 
@@ -137,7 +183,8 @@ void experts(const Stream& stream, const ExpertCall& call) {
       native);
 
   const int blocks = rose::cuda::multiprocessors(stream);
-  ExpertProduct first = product(gate_up, call.gate_up, at<void>(call.work, layout.x), layout.positions_stride);
+  ExpertProduct first =
+      product(gate_up, call.weights.gate_up_scales, at<void>(call.work, layout.x), layout.positions_stride);
   first.x_scales = at<float>(call.work, layout.x_scales);
   first.tiles = sort.tiles;
   first.tile_count = sort.tile_count;
@@ -145,7 +192,8 @@ void experts(const Stream& stream, const ExpertCall& call) {
   first.swiglu_limit = call.swiglu_limit;
   launch_expert_product<ExpertStage::kGateUp>(first, blocks, native);
 
-  ExpertProduct second = product(down, call.down, at<void>(call.work, layout.activations), layout.positions_stride);
+  ExpertProduct second =
+      product(down, call.weights.down_scales, at<void>(call.work, layout.activations), layout.positions_stride);
   second.tiles = sort.tiles;
   second.tile_count = sort.tile_count;
   second.sorted_weights = sort.sorted_weights;

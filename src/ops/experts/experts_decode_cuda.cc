@@ -1,6 +1,7 @@
 #include "ops/experts/experts_decode_cuda.h"
 
 #include "device/cuda/gpu.h"
+#include "device/cuda/tensor_map.h"
 #include "ops/experts/experts_decode_params.cuh"
 
 namespace rose::ops::cuda {
@@ -20,10 +21,22 @@ std::size_t activation_bytes(const ExpertDecodeShape& shape) {
   return (bytes + 255) / 256 * 256;
 }
 
-ExpertDecode product(const Weight& weight, const ExpertDecodeCall& call, const void* x, void* out) {
+CUtensorMap scales_map(const Tensor& scales) {
+  const auto experts = static_cast<std::uint64_t>(scales.size(0)), blocks = static_cast<std::uint64_t>(scales.size(1)),
+             row = static_cast<std::uint64_t>(scales.size(2)) * 4;
+  return rose::cuda::make_tensor_map<3>(
+      scales.raw(), rose::cuda::MapType::kByte,
+      {{row, blocks, experts},
+       {row, row * blocks},
+       {ExpertDecodeLimits::kTileFeatures * 4, static_cast<std::uint32_t>(blocks), 1}},
+      rose::cuda::Swizzle::kNone);
+}
+
+ExpertDecode product(const Weight& weight, const ExpertScales& scales, const ExpertDecodeCall& call, const void* x,
+                     void* out) {
   ExpertDecode params{};
   params.payload = weight.payload.as<std::uint8_t>();
-  params.scales = weight.scales.as<std::uint8_t>();
+  params.scales = scales_map(scales.scales);
   params.bias = static_cast<const std::uint16_t*>(weight.bias.raw());
   params.experts = call.routing.experts.as<std::int32_t>();
   params.routing = call.routing.weights.as<float>();
@@ -66,8 +79,10 @@ void experts_decode(const Stream& stream, const ExpertDecodeCall& call) {
   void* const activations = call.work;
   void* const weighted = static_cast<std::byte*>(call.work) + activation_bytes(call.shape);
 
-  launch_expert_decode_gate_up(product(gate_up, call, call.x.raw(), activations), multiprocessors, native);
-  launch_expert_decode_down(product(down, call, activations, weighted), multiprocessors, native);
+  launch_expert_decode_gate_up(product(gate_up, call.weights.gate_up_scales, call, call.x.raw(), activations),
+                               multiprocessors, native);
+  launch_expert_decode_down(product(down, call.weights.down_scales, call, activations, weighted), multiprocessors,
+                            native);
   ExpertDecodeCombine combine{};
   combine.weighted = static_cast<const float*>(weighted);
   combine.experts = call.routing.experts.as<std::int32_t>();

@@ -1,4 +1,4 @@
-// The CUDA side of experts.h for few rows: MXFP4 weights exactly as stored, bf16 activations.
+// The path of experts_cuda.h for few rows: MXFP4 weights exactly as stored, bf16 activations.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@ std::size_t experts_decode_work_bytes(const ExpertDecodeShape& shape);
 struct ExpertDecodeCall {
   const Tensor& x;  // [rows, hidden] bf16, magnitudes below 2^64
   const Routing& routing;
-  const ExpertWeights& weights;
+  const ExpertWeights& weights;  // scales as prepare_scales leaves them
   float swiglu_limit;
   const ExpertDecodeShape& shape;
   void* work;       // device memory of experts_decode_work_bytes(shape), aligned to 256 bytes

@@ -1,6 +1,7 @@
 // What the launcher hands to the expert kernels for few rows. An entry is one row at one of its experts: row * k + i.
 #pragma once
 
+#include <cuda.h>
 #include <cuda_runtime.h>
 
 #include <cstdint>
@@ -16,8 +17,8 @@ struct ExpertDecodeLimits {
 
 // One of the two products.
 struct ExpertDecode {
+  CUtensorMap scales;           // e8m0 [experts, in blocks of 128, out_padded * 4], boxes of 1 x all x 16 features
   const std::uint8_t* payload;  // [experts, out, in / 2], low nibble = even element
-  const std::uint8_t* scales;   // [experts, out, in / 32] e8m0
   const std::uint16_t* bias;    // [experts, out] bf16
   const int* experts;           // [rows, k] global ids
   const float* routing;         // [rows, k]

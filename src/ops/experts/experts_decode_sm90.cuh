@@ -8,7 +8,7 @@
 // Mapping. Every block sorts the (at most 512) entries by expert in shared memory; up to 8 * kChunks entries of one
 // expert make a batch. An item is a batch and 16 output features; each block walks a contiguous range of items, so it
 // seldom changes its expert. In a block:
-//   producer warp   16 bulk copies (a row each) and one for the scales into a ring of stages, far ahead
+//   producer warp   16 bulk copies (a row each) and a tensor copy of the scales into a ring of stages, far ahead
 //   consumer warps  split `in`: warp w takes the groups of 32 w, w + kWarps, ...; its activations for all of them stay
 //                   in registers for as long as the batch lasts. Weights are the M side of mma.m16n8k16.
 //   epilogue warp   adds the warps' sums in order, then bias and activation or routing weight
@@ -49,14 +49,16 @@ struct DecodeWide {
 };
 
 template <class C>
-struct alignas(16) DecodeShared {
+struct alignas(128) DecodeShared {
   static constexpr int kFeatures = ExpertDecodeLimits::kTileFeatures;
   static constexpr int kRowBytes = (ExpertDecodeLimits::kGroups | 1) * 16;
-  static constexpr int kStageBytes = kFeatures * (kRowBytes + ExpertDecodeLimits::kGroups);
+  // Weights, then scales: 16 features x 4 groups for every 128 of `in`. Both start where TMA may write.
+  static constexpr int kScaleBytes = (ExpertDecodeLimits::kGroups + 3) / 4 * kFeatures * 4;
+  static constexpr int kStageBytes = (kFeatures * kRowBytes + kScaleBytes + 127) / 128 * 128;
   static constexpr int kEntries = C::kRows * ExpertDecodeLimits::kTop;
   static constexpr int kThreads = (C::kWarps + 2) * 32;
   static_assert(C::kWarps * C::kGroups >= ExpertDecodeLimits::kGroups);
-  static_assert(kEntries <= kThreads && kStageBytes % 16 == 0);
+  static_assert(kEntries <= kThreads);
 
   std::uint8_t stages[C::kStages][kStageBytes];
   float4 sums[2][C::kChunks][C::kWarps][32];
@@ -132,16 +134,17 @@ __device__ inline void decode_load(DecodeShared<C>& shared, const ExpertDecode& 
   ptx::Ring<C::kStages> ring;
   for (int item = range.begin; item < range.end; ++item, ring.advance()) {
     const int expert = shared.batches[item / range.tiles].x;
-    const long feature = static_cast<long>(expert) * params.out_features + item % range.tiles * S::kFeatures;
+    const int column = item % range.tiles * S::kFeatures;
+    const long feature = static_cast<long>(expert) * params.out_features + column;
     ptx::barrier_wait(&shared.empty[ring.stage], ring.phase ^ 1);
     std::uint64_t* full = &shared.full[ring.stage];
-    if (lane == 0) ptx::barrier_arrive_expect(full, S::kFeatures * groups * 17);
+    if (lane == 0) ptx::barrier_arrive_expect(full, S::kFeatures * (groups * 16 + (groups + 3) / 4 * 4));
     __syncwarp();
     std::uint8_t* to = shared.stages[ring.stage];
     if (lane < S::kFeatures) {
       decode_copy(full, to + row * row_bytes, params.payload + (feature + lane) * groups * 16, groups * 16);
     } else if (lane == S::kFeatures) {
-      decode_copy(full, to + S::kFeatures * row_bytes, params.scales + feature * groups, S::kFeatures * groups);
+      ptx::tma_load_3d(&params.scales, full, to + S::kFeatures * row_bytes, column * 4, 0, expert, ptx::kEvictFirst);
     }
   }
 }
@@ -222,7 +225,12 @@ __device__ inline void decode_consume(DecodeShared<C>& shared, const ExpertDecod
   const int groups = params.in / 32, row_bytes = (groups | 1) * 16;
   const int mine = (groups - warp + C::kWarps - 1) / C::kWarps;  // <= 0: none
   const int low = lane / 4 * row_bytes + warp * 16 + lane % 4 * 4;
-  const int scale = S::kFeatures * row_bytes + lane / 4 * 2 * groups + warp;
+  // Scale of group G: 64 (G / 4) + G % 4. Two warp counts further is a multiple of four groups further.
+  static_assert(C::kWarps % 2 == 0);
+  constexpr int kTwoFurther = C::kWarps / 2 * S::kFeatures * 4;
+  const auto scale_at = [](int group) { return group / 4 * S::kFeatures * 4 + group % 4; };
+  const int scale = S::kFeatures * row_bytes + lane / 4 * 8;
+  const int scales_even = scale + scale_at(warp), scales_odd = scale + scale_at(warp + C::kWarps);
   std::uint32_t x[C::kGroups][C::kChunks][4];
   int read = -1, chunks = 1;  // batch that x holds
   ptx::Ring<C::kStages> ring;
@@ -239,8 +247,9 @@ __device__ inline void decode_consume(DecodeShared<C>& shared, const ExpertDecod
     ptx::barrier_wait(&shared.full[ring.stage], ring.phase);
     const std::uint8_t* stage = shared.stages[ring.stage];
     const auto step = [&](int i) {
-      const std::uint8_t *codes = stage + low + i * C::kWarps * 16, *scales = stage + scale + i * C::kWarps;
-      decode_group<C>(codes, codes + 8 * row_bytes, scales, scales + groups, x[i], chunks, sums);
+      const std::uint8_t *codes = stage + low + i * C::kWarps * 16,
+                         *scales = stage + (i % 2 == 0 ? scales_even : scales_odd) + i / 2 * kTwoFurther;
+      decode_group<C>(codes, codes + 8 * row_bytes, scales, scales + 4, x[i], chunks, sums);
     };
     if (mine >= C::kGroups - 1) {  // no branch between groups: their loads and products overlap
 #pragma unroll
@@ -353,7 +362,7 @@ template <DecodeStage kStage, class C>
 __global__ void __launch_bounds__(DecodeShared<C>::kThreads, C::kBlocks)
     expert_decode_kernel(const __grid_constant__ ExpertDecode params) {
   extern __shared__ std::uint8_t raw[];
-  auto& shared = *reinterpret_cast<DecodeShared<C>*>((reinterpret_cast<std::uintptr_t>(raw) + 15) / 16 * 16);
+  auto& shared = *reinterpret_cast<DecodeShared<C>*>((reinterpret_cast<std::uintptr_t>(raw) + 127) / 128 * 128);
   decode_setup(shared);
   if constexpr (kStage == DecodeStage::kGateUp) ptx::dependency_wait();
   ptx::dependents_launch();
@@ -377,7 +386,7 @@ __global__ void __launch_bounds__(DecodeShared<C>::kThreads, C::kBlocks)
 
 template <DecodeStage kStage, class C>
 void launch_decode(const ExpertDecode& params, int multiprocessors, cudaStream_t stream) {
-  constexpr std::size_t kBytes = sizeof(DecodeShared<C>) + 16;
+  constexpr std::size_t kBytes = sizeof(DecodeShared<C>) + 127;
   static_assert(kBytes <= (C::kBlocks == 1 ? 227 : 113) * 1024);
   rose::cuda::check_status(
       cudaFuncSetAttribute(expert_decode_kernel<kStage, C>, cudaFuncAttributePreferredSharedMemoryCarveout, 100),

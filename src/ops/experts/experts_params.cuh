@@ -30,14 +30,14 @@ struct ExpertProduct {
   CUtensorMap x;                      // [positions, in] e4m3, boxes of 128 x 128
   CUtensorMap weight;                 // mxfp4: [experts, out, in / 2] bytes, boxes of 1 x kN x 64
   const float* x_scales;              // [in blocks, positions_stride], one a row and 128 of `in`; null: 1 / 8
-  const std::uint8_t* weight_shifts;  // [experts, in blocks, out_padded, 4]: exponents over the tile's base, + 8
-  const float* weight_bases;          // [experts, out blocks, in blocks]: power-of-two base of each 128 x 128 tile
+  const std::uint8_t* weight_scales;  // [experts, in blocks, out_padded, 4] e8m0
+  const float* weight_bases;          // [experts, out blocks, bases_stride]: power-of-two base of each 128 x 128 tile
   const std::uint16_t* bias;          // [experts, out] bf16
   const int4* tiles;
   const int* tile_count;
   const float* sorted_weights;  // down: routing weight of each position
   void* out;                    // gate_up: e4m3 [positions, out / 2]; down: bf16 [positions, out]
-  int in, out_features, out_padded, positions_stride;
+  int in, out_features, out_padded, positions_stride, bases_stride;
   float swiglu_limit;
 };
 
@@ -65,12 +65,13 @@ void launch_expert_product(const ExpertProduct& params, int blocks, cudaStream_t
 void launch_expert_sort(const ExpertSort& params, cudaStream_t stream);
 
 struct ExpertPrepare {
-  const std::uint8_t* payload;  // [experts, out, in / 2]
-  const std::uint8_t* scales;   // [experts, out, in / 32] e8m0
-  std::uint8_t* shifts;         // [experts, in blocks, out_padded, 4]
-  float* bases;                 // [experts, out blocks of out_padded, in blocks]
-  int* inexact_tiles;           // [1], added to
-  int experts, out_features, out_padded, in;
+  const std::uint8_t* payload;        // mxfp4: [experts, out, in / 2]
+  const std::uint8_t* stored_scales;  // mxfp4: [experts, out, in / 32] e8m0
+  const float* stored_bases;          // fp8: [experts, out tiles, in tiles]; null: mxfp4
+  std::uint8_t* scales;               // mxfp4: [experts, in tiles, 128 * out tiles, 4]
+  float* bases;                       // [experts, out tiles, bases_stride]
+  int* inexact_tiles;                 // [1], added to
+  int experts, out_features, in, bases_stride;
 };
 void launch_expert_prepare(const ExpertPrepare& params, cudaStream_t stream);
 

@@ -81,7 +81,7 @@ __device__ inline void expert_load(ExpertShared<kStage>& shared, const ExpertPro
       ptx::tma_load_3d(&params.weight, full, shared.packed[packed.stage], step * C::kK / 2, tile.column, tile.expert,
                        ptx::kEvictLast);
       copy_bulk(full, shared.shifts[packed.stage],
-                params.weight_shifts +
+                params.weight_scales +
                     ((static_cast<long>(tile.expert) * steps + step) * params.out_padded + tile.column) * 4,
                 C::kShiftBytes);
       ptx::barrier_wait(&shared.x_empty[x.stage], x.phase ^ 1);
@@ -118,20 +118,25 @@ __device__ inline void expert_unpack(ExpertShared<kStage>& shared, const ExpertP
   ptx::Ring<C::kWeightStages> weight;
   for (int index = blockIdx.x; index < tiles * column_tiles; index += gridDim.x) {
     const ExpertTile tile = expert_tile<kStage>(params, index, column_tiles);
-    const float* bases = params.weight_bases + static_cast<long>(tile.expert) * blocks_out * steps;
+    const float* bases = params.weight_bases + static_cast<long>(tile.expert) * blocks_out * params.bases_stride;
     for (int step = 0; step < steps; ++step, packed.advance(), weight.advance()) {
       ptx::barrier_wait(&shared.packed_full[packed.stage], packed.phase);
       ptx::barrier_wait(&shared.weight_empty[weight.stage], weight.phase ^ 1);
-      if (thread < C::kBases) {
-        const int block = min(tile.column / 128 + thread, blocks_out - 1);
-        shared.bases[weight.stage][thread] = bases[static_cast<long>(block) * steps + step];
+      float base[C::kBases];
+#pragma unroll
+      for (int i = 0; i < C::kBases; ++i) {
+        base[i] = bases[static_cast<long>(min(tile.column / 128 + i, blocks_out - 1)) * params.bases_stride + step];
+        if (thread == 0) shared.bases[weight.stage][i] = base[i];
       }
       const std::uint8_t* from = shared.packed[packed.stage];
       std::uint8_t* to = shared.weight[weight.stage];
 #pragma unroll
       for (int i = 0; i < C::kN * 4 / 128; ++i) {  // a group of 32: row, quarter of the step
         const int group = i * 128 + thread, row = group / 4, quarter = group % 4;
-        const uint2 table = shared.table[shared.shifts[packed.stage][group]];
+        const int tile_row = tile.column % 128 + row;
+        const float b = tile_row < 128 ? base[0] : tile_row < 256 ? base[1] : base[2];
+        const int shift = shared.shifts[packed.stage][group] - (__float_as_int(b) >> 23) + 8;
+        const uint2 table = shared.table[min(max(shift, 0), 14)];
         const uint4 codes = *reinterpret_cast<const uint4*>(from + group * 16);
         const uint4 first = {unpack_four(codes.x, table), unpack_four(codes.x >> 16, table),
                              unpack_four(codes.y, table), unpack_four(codes.y >> 16, table)};

@@ -1,9 +1,8 @@
-// MXFP4 scales in the form that the FP8 products want (experts_prefill_sm90.cuh), made once when the weights are
-// loaded: a power-of-two base for each tile of 128 x 128 weights, and for each group of 32 its exponent over that base.
+// Scales of expert weights in the order that the products read (experts_cuda.h), made once when the weights are loaded.
 //
-// With e = scale - 127 over the groups of a tile that hold a weight other than zero, the base is 2^(e_max - 6) and the
-// shift e - (e_max - 6) + 8, in 0..14 when the tile is exact. A tile that spans more is counted: its smallest groups
-// are cut off at shift 0, and the caller decides what that means (spec: model.md 3.3).
+// MXFP4. With e = scale over the groups of a 128 x 128 tile that hold a weight other than zero, the base is 2^(e_max -
+// 6) and a group's shift e - (e_max - 6), in [-8, 6] when the tile is exact. A tile that spans more is counted: there
+// the FP8 products take its smallest groups at shift -8, and the caller decides what that means (spec: model.md 3.3).
 #include "device/cuda/launch.cuh"
 #include "ops/experts/experts_params.cuh"
 
@@ -23,12 +22,11 @@ __global__ void __launch_bounds__(kThreads) expert_prepare_kernel(const ExpertPr
   __syncthreads();
   const long row = blockIdx.y * 128 + threadIdx.x / 4, expert = blockIdx.z;
   const int group = blockIdx.x * 4 + threadIdx.x % 4, groups = params.in / 32;
-  const bool inside = row < params.out_features && group < groups;
   int scale = 0;
   bool counts = false;
-  if (inside) {
+  if (row < params.out_features && group < groups) {
     const long at = (expert * params.out_features + row) * groups + group;
-    scale = params.scales[at];
+    scale = params.stored_scales[at];
     counts = holds_weight(*reinterpret_cast<const uint4*>(params.payload + at * 16));
   }
   if (counts) {
@@ -36,23 +34,36 @@ __global__ void __launch_bounds__(kThreads) expert_prepare_kernel(const ExpertPr
     atomicMin(&smallest, scale);
   }
   __syncthreads();
-  const int base = largest < 0 ? 127 : largest - 6;
-  if (row < params.out_padded) {
-    const int shift = counts ? max(0, scale - base + 8) : 8;
-    params.shifts[((expert * gridDim.x + blockIdx.x) * params.out_padded + row) * 4 + threadIdx.x % 4] =
-        static_cast<std::uint8_t>(shift);
-  }
+  const int base = largest < 0 ? 127 : max(1, largest - 6);  // an ordinary f32 in any case
+  const long out_padded = gridDim.y * 128L;
+  params.scales[((expert * gridDim.x + blockIdx.x) * out_padded + row) * 4 + threadIdx.x % 4] =
+      static_cast<std::uint8_t>(counts ? scale : base);
   if (threadIdx.x == 0) {
-    params.bases[(expert * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x] = exp2f(static_cast<float>(base - 127));
+    params.bases[(expert * gridDim.y + blockIdx.y) * params.bases_stride + blockIdx.x] = __int_as_float(base << 23);
     if (largest >= 0 && largest - smallest > 14) atomicAdd(params.inexact_tiles, 1);
+  }
+}
+
+// grid: (experts * out blocks); FP8: the stored tiles in rows of bases_stride
+__global__ void expert_bases_kernel(const ExpertPrepare params) {
+  const int tiles = (params.in + 127) / 128;
+  for (int i = threadIdx.x; i < params.bases_stride; i += blockDim.x) {
+    params.bases[static_cast<long>(blockIdx.x) * params.bases_stride + i] =
+        i < tiles ? params.stored_bases[static_cast<long>(blockIdx.x) * tiles + i] : 1.f;
   }
 }
 
 }  // namespace
 
 void launch_expert_prepare(const ExpertPrepare& params, cudaStream_t stream) {
-  const dim3 grid(static_cast<unsigned>((params.in + 127) / 128),
-                  static_cast<unsigned>((params.out_padded + 127) / 128), static_cast<unsigned>(params.experts));
+  const auto out_tiles = static_cast<unsigned>((params.out_features + 127) / 128),
+             experts = static_cast<unsigned>(params.experts);
+  if (params.stored_bases != nullptr) {
+    rose::cuda::launch(&expert_bases_kernel, "expert_bases", {.grid = dim3(experts * out_tiles), .block = dim3(32)},
+                       stream, params);
+    return;
+  }
+  const dim3 grid(static_cast<unsigned>((params.in + 127) / 128), out_tiles, experts);
   rose::cuda::launch(&expert_prepare_kernel, "expert_prepare", {.grid = grid, .block = dim3(kThreads)}, stream, params);
 }
 
