@@ -2,7 +2,6 @@
 
 #include "base/check.h"
 #include "base/result.h"
-#include "tensor/arena.h"
 #include "weights/checked.h"
 
 namespace rose {
@@ -56,6 +55,52 @@ std::size_t slice_bytes(const WeightSpec& spec, const WeightSlice& slice, Weight
       slice.holds_bias ? weight_sizes(WeightFormat::kBf16, slice.experts.size(), slice.out(), 1).payload : 0;
   // weight_sizes bounds each term by 2^62.
   return Arena::aligned(sizes.payload) + Arena::aligned(sizes.scales) + Arena::aligned(bias);
+}
+
+Weight weight_over(const WeightSpec& spec, const WeightSlice& slice, WeightFormat format, Device device,
+                   const WeightMemory& memory) {
+  Weight weight;
+  weight.format = spec.kind == WeightKind::kExperts ? format : WeightFormat::kBf16;
+  weight.experts = slice.experts.size();
+  weight.out = slice.out();
+  weight.in = slice.columns.size();
+  // Shapes with the leading [experts] where there is one.
+  const auto shaped = [&](void* pointer, DType dtype, std::int64_t rows, std::int64_t columns) -> Tensor {
+    if (spec.kind == WeightKind::kVector) return {pointer, dtype, device, {rows}};
+    if (weight.experts == 0) return {pointer, dtype, device, {rows, columns}};
+    return {pointer, dtype, device, {weight.experts, rows, columns}};
+  };
+  const auto tiles = [](std::int64_t size) { return (size + kFp8Tile - 1) / kFp8Tile; };
+  switch (weight.format) {
+    case WeightFormat::kBf16:
+      weight.payload = shaped(memory.payload, DType::kBf16, weight.out, weight.in);
+      break;
+    case WeightFormat::kFp8:
+      weight.payload = shaped(memory.payload, DType::kF8E4M3, weight.out, weight.in);
+      weight.scales = shaped(memory.scales, DType::kF32, tiles(weight.out), tiles(weight.in));
+      break;
+    case WeightFormat::kMxfp4:
+      weight.payload = shaped(memory.payload, DType::kU8, weight.out, weight.in / 2);
+      weight.scales = shaped(memory.scales, DType::kU8, weight.out, weight.in / kMxfp4Group);
+      break;
+  }
+  if (!slice.holds_bias) return weight;
+  weight.bias = weight.experts == 0 ? Tensor(memory.bias, DType::kBf16, device, {weight.out})
+                                    : Tensor(memory.bias, DType::kBf16, device, {weight.experts, weight.out});
+  return weight;
+}
+
+Weight allocate_weight(const WeightSpec& spec, const WeightSlice& slice, WeightFormat format, Arena& arena) {
+  const WeightFormat stored = spec.kind == WeightKind::kExperts ? format : WeightFormat::kBf16;
+  const std::int64_t experts = slice.experts.size(), out = slice.out();
+  const WeightSizes sizes = weight_sizes(stored, experts, out, slice.columns.size());
+  WeightMemory memory;
+  memory.payload = arena.take(spec.name, sizes.payload);
+  if (sizes.scales > 0) memory.scales = arena.take(spec.name + ".scales", sizes.scales);
+  if (slice.holds_bias) {
+    memory.bias = arena.take(spec.name + ".bias", weight_sizes(WeightFormat::kBf16, experts, out, 1).payload);
+  }
+  return weight_over(spec, slice, format, arena.device(), memory);
 }
 
 }  // namespace rose

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "parallel/plan.h"
+#include "tensor/arena.h"
 #include "weights/format.h"
 
 namespace rose {
@@ -57,5 +58,17 @@ WeightSlice slice_of(const WeightSpec& spec, const ParallelPlan& plan, int rank)
 
 // Bytes of the slice in `format` (kVector and kMatrix are always bf16), every tensor aligned as Arena aligns it.
 std::size_t slice_bytes(const WeightSpec& spec, const WeightSlice& slice, WeightFormat format);
+
+// The slice in memory that is there: scales where the format has them, bias where the slice holds it, else null.
+struct WeightMemory {
+  void* payload = nullptr;
+  void* scales = nullptr;
+  void* bias = nullptr;
+};
+Weight weight_over(const WeightSpec& spec, const WeightSlice& slice, WeightFormat format, Device device,
+                   const WeightMemory& memory);
+
+// The same in slice_bytes of the arena.
+Weight allocate_weight(const WeightSpec& spec, const WeightSlice& slice, WeightFormat format, Arena& arena);
 
 }  // namespace rose

@@ -98,7 +98,7 @@ class SliceLoader {
     const bool same =
         weight_.format == stored_.format && !stored_.transposed && (weight_.format != WeightFormat::kFp8 || whole());
     if (same && options_.map && delivery_.in_place() && whole() && map()) return weight_;
-    allocate();
+    weight_ = allocate_weight(spec_, slice_, weight_.format, arena_);
     if (same) {
       copy_payload();
     } else {
@@ -118,54 +118,6 @@ class SliceLoader {
  private:
   bool whole() const { return weight_.experts == spec_.experts && weight_.out == spec_.out && weight_.in == spec_.in; }
 
-  struct Sizes {
-    std::int64_t rows, columns;
-  };
-
-  // Shapes with the leading [experts] where there is one.
-  Tensor shaped(void* pointer, DType dtype, Sizes sizes) const {
-    if (spec_.kind == WeightKind::kVector) return {pointer, dtype, arena_.device(), {sizes.rows}};
-    if (weight_.experts == 0) return {pointer, dtype, arena_.device(), {sizes.rows, sizes.columns}};
-    return {pointer, dtype, arena_.device(), {weight_.experts, sizes.rows, sizes.columns}};
-  }
-  Tensor shaped_bias(void* pointer) const {
-    if (weight_.experts == 0) return {pointer, DType::kBf16, arena_.device(), {weight_.out}};
-    return {pointer, DType::kBf16, arena_.device(), {weight_.experts, weight_.out}};
-  }
-  Tensor shaped_payload(void* pointer) const {
-    switch (weight_.format) {
-      case WeightFormat::kBf16:
-        return shaped(pointer, DType::kBf16, {weight_.out, weight_.in});
-      case WeightFormat::kFp8:
-        return shaped(pointer, DType::kF8E4M3, {weight_.out, weight_.in});
-      case WeightFormat::kMxfp4:
-        return shaped(pointer, DType::kU8, {weight_.out, weight_.in / 2});
-    }
-    return {};
-  }
-  Tensor shaped_scales(void* pointer) const {
-    const auto tiles = [](std::int64_t size) { return (size + kFp8Tile - 1) / kFp8Tile; };
-    switch (weight_.format) {
-      case WeightFormat::kBf16:
-        return {};
-      case WeightFormat::kFp8:
-        return shaped(pointer, DType::kF32, {tiles(weight_.out), tiles(weight_.in)});
-      case WeightFormat::kMxfp4:
-        return shaped(pointer, DType::kU8, {weight_.out, weight_.in / kMxfp4Group});
-    }
-    return {};
-  }
-
-  void allocate() {
-    const WeightSizes sizes = weight_sizes(weight_.format, weight_.experts, weight_.out, weight_.in);
-    weight_.payload = shaped_payload(arena_.take(spec_.name, sizes.payload));
-    if (sizes.scales > 0) weight_.scales = shaped_scales(arena_.take(spec_.name + ".scales", sizes.scales));
-    if (slice_.holds_bias) {
-      const WeightSizes bias = weight_sizes(WeightFormat::kBf16, weight_.experts, weight_.out, 1);
-      weight_.bias = shaped_bias(arena_.take(spec_.name + ".bias", bias.payload));
-    }
-  }
-
   // The weight where it lies, if all of it lies mapped. Mapped memory is read-only: nothing writes to weights.
   bool map() {
     if (stored_.parts.size() != 1 && spec_.kind != WeightKind::kMatrix) return false;
@@ -182,9 +134,7 @@ class SliceLoader {
     }
     if (payload == nullptr || first.payload.offset != 0 || (slice_.holds_bias && bias == nullptr)) return false;
     if (weight_.format != WeightFormat::kBf16 && scales == nullptr) return false;
-    weight_.payload = shaped_payload(payload);
-    if (scales != nullptr) weight_.scales = shaped_scales(scales);
-    if (slice_.holds_bias) weight_.bias = shaped_bias(bias);
+    weight_ = weight_over(spec_, slice_, weight_.format, arena_.device(), {payload, scales, bias});
     if (weight_.format == WeightFormat::kMxfp4) {
       const auto* bytes = static_cast<const std::byte*>(scales);
       check_scales(bytes, weight_.scales.bytes(), bytes);
