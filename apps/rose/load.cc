@@ -12,6 +12,7 @@
 #include "arguments.h"
 #include "base/log.h"
 #include "default_model.h"
+#include "device/backend.h"
 #include "engine/engine.h"
 
 namespace rose {
@@ -20,6 +21,34 @@ namespace {
 WeightFormat expert_format(const LoadOptions& options, const WeightSource& source) {
   if (options.experts.empty()) return source.expert_format();
   return *weight_format_from_name(options.experts);  // the option's check allows known names only
+}
+
+DType activations_on(Device device) { return device.is_cpu() ? DType::kF32 : DType::kBf16; }
+
+// The GPUs where there are any that the kernels are for, else the CPU.
+std::vector<Stream> choose_streams(const LoadOptions& options, int threads) {
+  std::string why_none;
+  const int gpus = options.device == "cpu" ? 0 : cuda::device_count(&why_none);
+  if (options.device == "cuda" && gpus == 0) {
+    throw StartError(fmt::format("--device cuda: {}", why_none), kExitDoesNotFit);
+  }
+  std::vector<Stream> streams;
+  if (gpus > 0) {
+    if (options.tp > 1) {
+      throw StartError(fmt::format("--tp {} on GPUs is not there yet: give --tp 1, or --device cpu", options.tp),
+                       kExitUsage);
+    }
+    streams.push_back(Stream::cuda(0));
+  } else {
+    for (int rank = 0; rank < options.tp; ++rank) streams.push_back(Stream::cpu(threads));
+  }
+  return streams;
+}
+
+std::string describe_device(Device device, int ranks, int threads) {
+  if (!device.is_cpu()) return fmt::format("{}: {}", device.name(), cuda::device_description(device.ordinal));
+  return fmt::format("no GPU: CPU back end, {} rank{} x {} thread{}", ranks, ranks == 1 ? "" : "s", threads,
+                     threads == 1 ? "" : "s");
 }
 
 int threads_of_rank(const LoadOptions& options) {
@@ -54,7 +83,7 @@ std::vector<std::unique_ptr<Model>> load_ranks(WeightSource& source, const LoadO
         .plan = {.dp = 1, .tp = options.tp, .ep = options.ep == 0 ? options.tp : options.ep},
         .rank = rank,
         .expert_format = format,
-        .activations = DType::kF32};
+        .activations = activations_on(streams[0].device())};
     ranks.push_back(load_model(
         source, model_options, streams[static_cast<std::size_t>(rank)], [&](std::uint64_t done, std::uint64_t total) {
           if (progress) {
@@ -65,13 +94,18 @@ std::vector<std::unique_ptr<Model>> load_ranks(WeightSource& source, const LoadO
   return ranks;
 }
 
-EngineOptions engine_options(const LoadOptions& options, int threads) {
+EngineOptions engine_options(const LoadOptions& options, Device device, int threads) {
+  const bool gpu = !device.is_cpu();
+  const auto given_or = [](int given, int otherwise) { return given != 0 ? given : otherwise; };
   EngineOptions engine;
   engine.context_max = options.max_context;
-  engine.sequences_max = options.sequences_max;
-  engine.rows_max = options.rows_max;
+  engine.sequences_max = given_or(options.sequences_max, gpu ? 256 : 64);
+  engine.rows_max = given_or(options.rows_max, gpu ? 8192 : 512);
   engine.requests_waiting_max = options.queue_max;
-  engine.kv_bytes = static_cast<std::size_t>(options.kv_memory_gib * (1 << 30));
+  const double kv_memory_gib = options.kv_memory_gib == 0 && !gpu ? 1 : options.kv_memory_gib;
+  engine.kv_bytes = static_cast<std::size_t>(kv_memory_gib * (1 << 30));
+  engine.memory_share = options.memory_share;
+  engine.activations = activations_on(device);
   engine.prefix_cache = options.prefix_cache;
   engine.threads = threads;
   std::random_device device;
@@ -96,6 +130,9 @@ void add_load_options(CLI::App& command, LoadOptions& options) {
   command.add_option("checkpoint", options.checkpoint,
                      "a checkpoint folder in the published layout, or a file made by rose convert\n"
                      "(default: the embedded model rose-tiny)");
+  command.add_option("--device", options.device, "auto: a Hopper GPU where there is one, else the CPU")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
+      ->capture_default_str();
   command.add_option("--threads", options.threads, "CPU threads of a rank; 0: cores / ranks")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
@@ -117,15 +154,24 @@ void add_load_options(CLI::App& command, LoadOptions& options) {
         return tokens;
       })
       ->capture_default_str();
-  command.add_option("--kv-memory", options.kv_memory_gib, "GiB for keys and values, each rank")
-      ->check(CLI::Range(0.001, 4096.0))
+  command
+      .add_option("--kv-memory", options.kv_memory_gib,
+                  "GiB for keys and values, each rank; default: 1 on the CPU, on a GPU --gpu-memory-utilization\n"
+                  "of what weights and activations leave")
+      ->check(CLI::Range(0.001, 4096.0));
+  command
+      .add_option("--gpu-memory-utilization", options.memory_share,
+                  "share of the memory left by weights and activations that keys and values may take")
+      ->check(CLI::Range(0.01, 1.0))
       ->capture_default_str();
-  command.add_option("--max-num-batched-tokens", options.rows_max, "rows of one step")
-      ->check(CLI::Range(1, 65536))
-      ->capture_default_str();
-  command.add_option("--max-num-seqs", options.sequences_max, "sequences running at once")
-      ->check(CLI::Range(1, 4096))
-      ->capture_default_str();
+  command
+      .add_option("--max-num-batched-tokens", options.rows_max,
+                  "rows of one step; default: 512 on the CPU, 8192 on a GPU")
+      ->check(CLI::Range(1, 65536));
+  command
+      .add_option("--max-num-seqs", options.sequences_max,
+                  "sequences running at once; default: 64 on the CPU, 256 on a GPU")
+      ->check(CLI::Range(1, 4096));
   command
       .add_option("--max-num-queued-reqs", options.queue_max,
                   "requests waiting; more are refused with 503 and Retry-After")
@@ -156,20 +202,20 @@ LoadedModel load(const LoadOptions& options, const Progress& progress) {
       make_chat_format(source->chat_format(), model.tokenizer, generation_stop_tokens(source->generation_config()));
   count_step_bytes(*source, format, model);
 
-  std::vector<Stream> streams;
-  for (int rank = 0; rank < options.tp; ++rank) streams.push_back(Stream::cpu(threads));
+  std::vector<Stream> streams = choose_streams(options, threads);
+  model.device = streams[0].device();
   std::vector<std::unique_ptr<Model>> ranks = load_ranks(*source, options, format, streams, progress);
   for (const auto& rank : ranks) model.weight_bytes += rank->weight_bytes();
   model.engine = make_engine(std::move(ranks), make_loopback_communicators(options.tp),
-                             engine_options(options, threads), std::move(streams));
+                             engine_options(options, model.device, threads), std::move(streams));
   model.load_s = seconds_between(begin, Clock::now());
   model.summary = fmt::format(
-      "rose {}, no GPU: CPU back end, {} rank{} x {} thread{}\n{}\n{} layers, {} experts, {:.1f} MiB of weights in "
-      "memory ({} experts), "
-      "context {} tokens; loaded in {:.2f} s\n",
-      ROSE_VERSION, options.tp, options.tp == 1 ? "" : "s", threads, threads == 1 ? "" : "s", source->describe(),
-      model.shape.layers, model.shape.experts, static_cast<double>(model.weight_bytes) / (1 << 20),
-      weight_format_name(format), model.engine->limits().context_max, model.load_s);
+      "rose {}, {}\n{}\n{} layers, {} experts, {:.1f} MiB of weights in memory ({} experts), context {} tokens; loaded "
+      "in "
+      "{:.2f} s\n",
+      ROSE_VERSION, describe_device(model.device, options.tp, threads), source->describe(), model.shape.layers,
+      model.shape.experts, static_cast<double>(model.weight_bytes) / (1 << 20), weight_format_name(format),
+      model.engine->limits().context_max, model.load_s);
   return model;
 }
 

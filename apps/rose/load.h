@@ -18,16 +18,19 @@ class App;
 namespace rose {
 
 struct LoadOptions {
-  std::string checkpoint;  // folder or rose file; empty: the embedded model
-  int threads = 0;         // per rank; 0: cores / ranks
+  std::string checkpoint;       // folder or rose file; empty: the embedded model
+  std::string random_weights;   // 20b, 120b: that model's shapes with random numbers, made on the device
+  std::string device = "auto";  // auto, cpu, cuda
+  int threads = 0;              // per rank on the CPU; 0: cores / ranks
   int tp = 1;
-  int ep = 0;           // 0: as tp
-  std::string experts;  // mxfp4, fp8, bf16; empty: as stored
-  int max_context = 0;  // 0: the model's, as far as the KV memory goes
-  double kv_memory_gib = 1;
-  int rows_max = 512;  // rows of one step
-  int sequences_max = 64;
-  int queue_max = 256;  // requests waiting
+  int ep = 0;                // 0: as tp
+  std::string experts;       // mxfp4, fp8, bf16; empty: as stored
+  int max_context = 0;       // 0: the model's, as far as the KV memory goes
+  double kv_memory_gib = 0;  // 0: 1 on the CPU; on a GPU memory_share of what weights and activations leave
+  double memory_share = 0.9;
+  int rows_max = 0;       // rows of one step; 0: 512 on the CPU, 8192 on a GPU
+  int sequences_max = 0;  // 0: 64 on the CPU, 256 on a GPU
+  int queue_max = 256;    // requests waiting
   bool prefix_cache = true;
 };
 
@@ -37,6 +40,7 @@ void add_load_options(CLI::App& command, LoadOptions& options);
 struct LoadedModel {
   std::string name;  // last part of the path
   ModelShape shape;
+  Device device;  // of rank 0
   std::shared_ptr<const Tokenizer> tokenizer;
   std::shared_ptr<const ChatFormat> chat_format;
   std::unique_ptr<TokenEngine> engine;

@@ -5,6 +5,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 
 #include "base/check.h"
 #include "base/result.h"
@@ -62,6 +63,23 @@ void* device_allocate(Device device, std::size_t bytes) {
 void device_free(Device device, void* pointer) noexcept {
   if (!device.is_cpu()) return cuda::deallocate(device.ordinal, pointer);
   if (pointer != nullptr) std::free(static_cast<void**>(pointer)[-1]);
+}
+
+void* pinned_allocate(std::size_t bytes) {
+  if (cuda::device_count() == 0) return device_allocate(Device{}, bytes);
+  void* pointer = cuda::allocate_pinned(bytes);
+  std::memset(pointer, 0, bytes);
+  return pointer;
+}
+
+void pinned_free(void* pointer) noexcept {
+  if (cuda::device_count() == 0) return device_free(Device{}, pointer);
+  cuda::deallocate_pinned(pointer);
+}
+
+void device_fill(Device device, void* pointer, int byte, std::size_t bytes) {
+  if (!device.is_cpu()) return cuda::fill(device.ordinal, pointer, byte, bytes);
+  std::memset(pointer, byte, bytes);
 }
 
 }  // namespace rose

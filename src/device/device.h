@@ -23,6 +23,13 @@ struct Device {
 void* device_allocate(Device device, std::size_t bytes);
 void device_free(Device device, void* pointer) noexcept;
 
+// Host memory that copies to and from GPUs run asynchronously from; zero. Plain memory in a process without a GPU.
+void* pinned_allocate(std::size_t bytes);
+void pinned_free(void* pointer) noexcept;
+
+// Sets `bytes` bytes of the device's memory, before anything runs on it: not in stream order.
+void device_fill(Device device, void* pointer, int byte, std::size_t bytes);
+
 // Bytes that can still be taken on the device.
 std::size_t device_memory_free(Device device);
 

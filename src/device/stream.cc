@@ -14,6 +14,10 @@ void Event::wait() const {
   if (native != nullptr) cuda::synchronize_event(native.get());
 }
 bool Event::reached() const { return native == nullptr || cuda::reached(native.get()); }
+double Event::seconds_since(const Event& earlier) const {
+  if (native == nullptr || earlier.native == nullptr) return 0;
+  return static_cast<double>(cuda::milliseconds_between(earlier.native.get(), native.get())) * 1e-3;
+}
 
 Stream::Stream(Device device, std::shared_ptr<void> native, std::shared_ptr<ThreadPool> pool)
     : device_(device), native_(std::move(native)), pool_(std::move(pool)) {}

@@ -17,6 +17,7 @@ class Event {
  public:
   void wait() const;  // block the host until reached
   bool reached() const;
+  double seconds_since(const Event& earlier) const;  // of two reached events of a GPU; 0 on the CPU
 
   std::shared_ptr<void> native;  // cudaEvent_t holder; null on the CPU
 };

@@ -33,10 +33,9 @@ StepBatch::StepBatch(const BatchLimits& limits, Arena& arena)
   layout_.sets.resize(limits.sets.size());
 }
 
-SlabArray StepBatch::array(std::int64_t count, std::size_t element_bytes) {
-  const std::size_t offset = (layout_.bytes + kArrayAlignment - 1) / kArrayAlignment * kArrayAlignment;
-  layout_.bytes = offset + static_cast<std::size_t>(count) * element_bytes;
-  CHECK(layout_.bytes <= capacity_, "a step of {} bytes in a slab of {}", layout_.bytes, capacity_);
+SlabArray StepBatch::take(BatchLayout& layout, std::int64_t count, std::size_t element_bytes) {
+  const std::size_t offset = (layout.bytes + kArrayAlignment - 1) / kArrayAlignment * kArrayAlignment;
+  layout.bytes = offset + static_cast<std::size_t>(count) * element_bytes;
   return {offset, count};
 }
 
@@ -80,36 +79,69 @@ void StepBatch::fill_sampling(const Step& step) {
   }
 }
 
+// What the model reads; rows, sequences and pages are set. First in the slab, so that a graph finds it where it was.
+void StepBatch::lay_out_rows(BatchLayout& l, int logit_rows) {
+  l.bytes = 0;
+  l.tokens = take(l, l.rows, 4);
+  l.sources = take(l, l.rows, 4);
+  l.positions = take(l, l.rows, 4);
+  l.row_offsets = take(l, l.sequences + 1, 4);
+  l.context_lengths = take(l, l.sequences, 4);
+  l.logit_row_numbers = take(l, logit_rows, 4);
+  for (BatchLayout::Set& set : l.sets) {
+    set.slots = take(l, l.rows, 4);
+    set.page_table = take(l, l.sequences * set.pages, 4);
+    set.first_pages = take(l, l.sequences, 4);
+  }
+}
+
+BatchLayout StepBatch::graph_layout(const BatchLimits& limits, int graph_rows) {
+  BatchLayout l;
+  l.rows = l.sequences = l.graph_rows = graph_rows;
+  l.rows_longest = 1;
+  l.sets.resize(limits.sets.size());
+  for (std::size_t set = 0; set < l.sets.size(); ++set) l.sets[set].pages = limits.sets[set].pages_max;
+  lay_out_rows(l, graph_rows);
+  return l;
+}
+
+int StepBatch::graph_rows_of(const Step& step) const {
+  const auto one = [](const StepPart& part) { return part.new_tokens == 1 && part.logit_rows == 1; };
+  const auto rows = std::ranges::lower_bound(limits_.graph_rows, step.rows);
+  return rows != limits_.graph_rows.end() && std::ranges::all_of(step.parts, one) ? *rows : 0;
+}
+
 void StepBatch::lay_out(const Step& step) {
   BatchLayout& l = layout_;
-  l.bytes = 0;
-  l.rows = step.rows;
-  l.sequences = static_cast<int>(step.parts.size());
+  const int graph_rows = graph_rows_of(step);
+  if (graph_rows > 0) {
+    const bool wants_logprobs = l.wants_logprobs;
+    const int mask_rows = l.mask_rows;
+    l = graph_layout(limits_, graph_rows);
+    l.wants_logprobs = wants_logprobs;
+    l.mask_rows = mask_rows;
+  } else {
+    l.graph_rows = 0;
+    l.rows = step.rows;
+    l.sequences = static_cast<int>(step.parts.size());
+    l.rows_longest = 0;
+    for (const StepPart& part : step.parts) l.rows_longest = std::max(l.rows_longest, part.new_tokens);
+    for (std::size_t set = 0; set < l.sets.size(); ++set) {
+      std::size_t pages = 1;
+      for (const StepPart& part : step.parts) pages = std::max(pages, part.pages(set).pages.size());
+      CHECK(static_cast<int>(pages) <= limits_.sets[set].pages_max, "{} pages of a sequence in KV set {}, limit {}",
+            pages, set, limits_.sets[set].pages_max);
+      l.sets[set].pages = static_cast<std::int64_t>(pages);
+    }
+    lay_out_rows(l, step.logit_rows);
+  }
   l.logit_rows = step.logit_rows;
-  l.rows_longest = l.context_longest = 0;
-  for (const StepPart& part : step.parts) {
-    l.rows_longest = std::max(l.rows_longest, part.new_tokens);
-    l.context_longest = std::max(l.context_longest, part.start + part.new_tokens);
-  }
-  l.tokens = array(l.rows, 4);
-  l.sources = array(l.rows, 4);
-  l.positions = array(l.rows, 4);
-  l.row_offsets = array(l.sequences + 1, 4);
-  l.context_lengths = array(l.sequences, 4);
-  l.logit_row_numbers = array(l.logit_rows, 4);
-  l.sample_rows = array(l.logit_rows, sizeof(ops::SampleRow));
-  l.adjustments = array(static_cast<std::int64_t>(adjustments_.size()), sizeof(ops::LogitAdjustment));
-  l.masks = array(static_cast<std::int64_t>(mask_bits_.size()), 4);
-  for (std::size_t set = 0; set < l.sets.size(); ++set) {
-    std::size_t pages = 1;
-    for (const StepPart& part : step.parts) pages = std::max(pages, part.pages(set).pages.size());
-    CHECK(static_cast<int>(pages) <= limits_.sets[set].pages_max, "{} pages of a sequence in KV set {}, limit {}",
-          pages, set, limits_.sets[set].pages_max);
-    l.sets[set].pages = static_cast<std::int64_t>(pages);
-    l.sets[set].slots = array(l.rows, 4);
-    l.sets[set].page_table = array(l.sequences * l.sets[set].pages, 4);
-    l.sets[set].first_pages = array(l.sequences, 4);
-  }
+  l.context_longest = 0;
+  for (const StepPart& part : step.parts) l.context_longest = std::max(l.context_longest, part.start + part.new_tokens);
+  l.sample_rows = take(l, l.logit_rows, sizeof(ops::SampleRow));
+  l.adjustments = take(l, static_cast<std::int64_t>(adjustments_.size()), sizeof(ops::LogitAdjustment));
+  l.masks = take(l, static_cast<std::int64_t>(mask_bits_.size()), 4);
+  CHECK(l.bytes <= capacity_, "a step of {} bytes in a slab of {}", l.bytes, capacity_);
 }
 
 void StepBatch::fill_rows(const Step& step) {
@@ -139,8 +171,15 @@ void StepBatch::fill_rows(const Step& step) {
     }
     for (int i = part.logit_rows; i > 0; --i) *logit_rows++ = row - i;
   }
-  *row_offsets = row;
+  *row_offsets++ = row;
   CHECK(row == step.rows, "{} rows filled of {}", row, step.rows);
+  for (; row < layout_.rows; ++row) {  // what fills up a graph's layout; one row a sequence there
+    tokens[row] = sources[row] = -1;
+    positions[row] = 0;
+    *row_offsets++ = step.rows;
+    *context_lengths++ = 0;
+    *logit_rows++ = 0;
+  }
 }
 
 void StepBatch::fill_pages(const Step& step, std::size_t set) {
@@ -152,14 +191,19 @@ void StepBatch::fill_pages(const Step& step, std::size_t set) {
     const PageList& list = part.pages(set);
     CHECK(list.end() * limits_.page_size >= part.start + part.new_tokens, "rows without pages in KV set {}", set);
     *first_pages++ = list.first;
-    std::ranges::copy(list.pages, page_table);
-    std::fill(page_table + list.pages.size(), page_table + l.pages, 0);
+    CHECK(static_cast<std::int64_t>(list.pages.size()) <= l.pages, "{} pages of a sequence in KV set {}, room for {}",
+          list.pages.size(), set, l.pages);
+    std::ranges::copy(list.pages, page_table);  // entries past them are not read, and a graph's tables are wide
     page_table += l.pages;
     for (int i = 0; i < part.new_tokens; ++i) {
       const int position = part.start + i;
       const int page = list.pages.at(static_cast<std::size_t>(position / limits_.page_size - list.first));
       *slots++ = page * limits_.page_size + position % limits_.page_size;
     }
+  }
+  for (int row = step.rows; row < layout_.rows; ++row) {
+    *slots++ = -1;
+    *first_pages++ = 0;
   }
 }
 
@@ -171,7 +215,7 @@ BatchView StepBatch::view(const BatchLayout& l, const BatchLimits& limits, std::
   view.batch.rows = l.rows;
   view.batch.tokens = i32(l.tokens);
   view.batch.positions = i32(l.positions);
-  if (l.logit_rows > 0) view.batch.logit_rows = i32(l.logit_row_numbers);
+  if (l.logit_row_numbers.count > 0) view.batch.logit_rows = i32(l.logit_row_numbers);
   for (std::size_t set = 0; set < l.sets.size(); ++set) {
     view.batch.slots.push_back(i32(l.sets[set].slots));
     ops::AttentionPlan plan;

@@ -26,6 +26,9 @@ struct BatchLimits {
   int vocabulary = 0;
   int page_size = 0;
   std::vector<BatchSet> sets = {};
+  // Ascending. A step in which every sequence brings one token and wants one row of logits is laid out for the next
+  // larger of these numbers of sequences, so that a graph recorded for it can run it. Empty: no such layouts.
+  std::vector<int> graph_rows = {};
 };
 
 // A run of elements in the slab.
@@ -42,9 +45,10 @@ struct BatchLayout {
     SlabArray first_pages;  // [sequences]
     std::int64_t pages = 0;
   };
-  int rows = 0;
-  int sequences = 0;
-  int logit_rows = 0;
+  int rows = 0;        // with those that only fill up a graph's layout: no token, no slot, in no sequence
+  int sequences = 0;   // likewise, of no rows
+  int logit_rows = 0;  // wanted
+  int graph_rows = 0;  // the step may run as the graph of so many rows; 0: it may not
   int rows_longest = 0;
   int context_longest = 0;
   int mask_rows = 0;
@@ -52,7 +56,7 @@ struct BatchLayout {
   SlabArray tokens, sources, positions;  // [rows]
   SlabArray row_offsets;                 // [sequences + 1]
   SlabArray context_lengths;             // [sequences]
-  SlabArray logit_row_numbers;           // [logit_rows]
+  SlabArray logit_row_numbers;           // [logit_rows], or [graph_rows]
   SlabArray sample_rows;                 // SampleRow [logit_rows]
   SlabArray adjustments;                 // LogitAdjustment [n]
   SlabArray masks;                       // [mask_rows, ceil(vocabulary / 32)]
@@ -76,6 +80,9 @@ class StepBatch {
   // Right after Scheduler::next, before anything else is told to the scheduler.
   void fill(const Step& step);
 
+  // The layout of a graph's steps as far as the model reads it.
+  static BatchLayout graph_layout(const BatchLimits& limits, int graph_rows);
+
   const BatchLayout& layout() const { return layout_; }
   const std::byte* slab() const { return slab_; }
 
@@ -83,11 +90,13 @@ class StepBatch {
   static BatchView view(const BatchLayout& layout, const BatchLimits& limits, std::byte* base, Device device);
 
  private:
-  SlabArray array(std::int64_t count, std::size_t element_bytes);
+  static SlabArray take(BatchLayout& layout, std::int64_t count, std::size_t element_bytes);
+  static void lay_out_rows(BatchLayout& layout, int logit_rows);
   template <class T>
   T* at(const SlabArray& array) {
     return reinterpret_cast<T*>(slab_ + array.offset);
   }
+  int graph_rows_of(const Step& step) const;  // 0: the step does not run as a graph
   void lay_out(const Step& step);
   void fill_rows(const Step& step);
   void fill_pages(const Step& step, std::size_t set);

@@ -56,7 +56,7 @@ class Engine : public TokenEngine {
 
   // Of the loop thread alone.
   Scheduler scheduler_;
-  Arena host_;
+  std::unique_ptr<Arena> host_;
   std::vector<std::unique_ptr<StepBatch>> batches_;  // of steps in flight, taken in turn
   std::deque<StepInFlight> in_flight_;
   std::uint64_t steps_ = 0;
@@ -84,9 +84,9 @@ Engine::Engine(std::vector<std::unique_ptr<Worker>> workers, const SchedulerLimi
       depth_(options.overlap ? Worker::kStepsInFlightMax : 1),
       workers_(std::move(workers)),
       scheduler_(limits, options.decoders),
-      host_(Device{}, depth_ * Arena::aligned(StepBatch::bytes(batch)), "steps"),
+      host_(Arena::pinned(depth_ * Arena::aligned(StepBatch::bytes(batch)), "steps")),
       heartbeat_(Clock::now()) {
-  for (std::size_t i = 0; i < depth_; ++i) batches_.push_back(std::make_unique<StepBatch>(batch, host_));
+  for (std::size_t i = 0; i < depth_; ++i) batches_.push_back(std::make_unique<StepBatch>(batch, *host_));
   publish_stats();
   thread_ = std::thread([this] { loop(); });
 }
@@ -256,6 +256,15 @@ void Engine::publish_stats() {
   stats_ = std::move(stats);
 }
 
+// Numbers of sequences that decoding steps are recorded for: close together where a row more costs most.
+std::vector<int> graph_rows(int most) {
+  std::vector<int> rows;
+  for (int r = 1; r < most; r += r < 8 ? 1 : r < 16 ? 2 : r < 32 ? 4 : r < 64 ? 8 : r < 256 ? 16 : 64)
+    rows.push_back(r);
+  rows.push_back(most);
+  return rows;
+}
+
 BatchLimits batch_limits(const Model& model, const EngineOptions& options, const KvPlan& kv) {
   const int drafts_max = options.decoders ? options.decoders()->drafts_max() : 0;
   BatchLimits limits{.rows_max = options.rows_max};
@@ -276,6 +285,15 @@ BatchLimits batch_limits(const Model& model, const EngineOptions& options, const
     limits.sets.push_back({.window = set.window, .pages_max = pages});
   }
   return limits;
+}
+
+// What the activations leave of `free` for keys and values: they are the larger, the longer the context.
+std::size_t bytes_left(const Model& model, WorkerLimits limits, const EngineOptions& options, std::size_t free) {
+  const KvPlan least{.context_max = options.context_max != 0 ? options.context_max : model.shape().positions_max};
+  limits.pages.assign(model.kv_sets().size(), 1);
+  limits.batch = batch_limits(model, options, least);
+  const std::size_t activations = Worker::bytes(model, limits);
+  return activations < free ? free - activations : 0;
 }
 
 void log_memory(const Model& model, const WorkerLimits& limits, const KvPlan& kv, const EngineOptions& options,
@@ -309,6 +327,7 @@ std::unique_ptr<TokenEngine> make_engine(std::vector<std::unique_ptr<Model>> ran
   CHECK(streams.size() == ranks.size(), "{} streams for {} ranks", streams.size(), ranks.size());
 
   const Model& model = *ranks[0];
+  check_engine_options(options, model.shape().positions_max);
   WorkerLimits limits{.activations = options.activations};
   limits.kv = {.page_size = options.page_size,
                .kv_heads = model.kv_heads_of_rank(),
@@ -316,10 +335,13 @@ std::unique_ptr<TokenEngine> make_engine(std::vector<std::unique_ptr<Model>> ran
                .dtype = options.kv_dtype};
   // Ranks on the CPU share one memory.
   const std::size_t sharers = streams[0].device().is_cpu() ? ranks.size() : 1;
-  const KvPlan kv = plan_kv(model.kv_sets(), limits.kv, options, model.shape().positions_max,
-                            device_memory_free(streams[0].device()) / sharers);
+  const std::size_t left = bytes_left(model, limits, options, device_memory_free(streams[0].device()) / sharers);
+  const KvPlan kv = plan_kv(model.kv_sets(), limits.kv, options, model.shape().positions_max, left);
   limits.pages = kv.pages;
   limits.batch = batch_limits(model, options, kv);
+  if (options.graphs && !streams[0].device().is_cpu()) {
+    limits.batch.graph_rows = graph_rows(std::min(options.sequences_max, limits.batch.logit_rows_max));
+  }
   log_memory(model, limits, kv, options, ranks.size());
 
   SchedulerLimits scheduler{.rows_max = options.rows_max,

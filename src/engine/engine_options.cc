@@ -57,7 +57,9 @@ bool holds(const std::vector<KvSetSpec>& sets, const std::vector<int>& pages, st
   return true;
 }
 
-void check_options(const EngineOptions& o, int positions_max) {
+}  // namespace
+
+void check_engine_options(const EngineOptions& o, int positions_max) {
   const auto positive = [](const char* name, std::int64_t value, std::int64_t most) {
     if (value < 1 || value > most)
       throw StartError(fmt::format("{} is {}; it must be 1 to {}", name, value, most), kExitUsage);
@@ -65,6 +67,7 @@ void check_options(const EngineOptions& o, int positions_max) {
   positive("sequences at once", o.sequences_max, 4096);
   positive("rows of a step", o.rows_max, 1 << 16);
   positive("page size", o.page_size, 1024);
+  CHECK(o.memory_share > 0 && o.memory_share <= 1, "a share of {} of the memory", o.memory_share);
   positive("waiting requests", o.requests_waiting_max, 1 << 20);
   if (o.context_max != 0 && (o.context_max < 2 || o.context_max > positions_max)) {
     throw StartError(
@@ -73,13 +76,12 @@ void check_options(const EngineOptions& o, int positions_max) {
   }
 }
 
-}  // namespace
-
 KvPlan plan_kv(const std::vector<KvSetSpec>& sets, const KvShape& shape, const EngineOptions& o, int positions_max,
                std::size_t bytes_free) {
-  check_options(o, positions_max);
+  check_engine_options(o, positions_max);
   KvPlan plan{.context_max = o.context_max != 0 ? o.context_max : positions_max, .pages = o.pages};
-  const std::size_t budget = o.kv_bytes != 0 ? o.kv_bytes : bytes_free / 2;
+  const std::size_t budget =
+      o.kv_bytes != 0 ? o.kv_bytes : static_cast<std::size_t>(static_cast<double>(bytes_free) * o.memory_share);
   if (plan.pages.empty()) plan.pages = split(sets, shape, o, plan.context_max, budget);
   CHECK(plan.pages.size() == sets.size(), "{} page counts for {} KV sets", plan.pages.size(), sets.size());
   if (!holds(sets, plan.pages, plan.context_max, o.page_size)) {

@@ -16,11 +16,13 @@ struct EngineOptions {
   int rows_max = 512;               // rows of one step
   int requests_waiting_max = 1024;  // more are refused with 429
   int page_size = 32;               // positions a page
-  std::size_t kv_bytes = 0;         // a rank; 0: enough for sequences_max contexts, at most half of the free memory
+  std::size_t kv_bytes = 0;         // a rank; 0: enough for sequences_max contexts, at most memory_share
+  double memory_share = 0.5;        // of the memory that weights and activations leave free
   DType kv_dtype = DType::kBf16;
   DType activations = DType::kF32;  // as in ModelOptions
   bool prefix_cache = true;
   bool overlap = true;            // plan and launch a step while the one before it runs
+  bool graphs = true;             // on a GPU: decoding steps run as graphs
   int threads = 1;                // of a rank on the CPU, where no streams are given
   std::uint64_t random_seed = 0;  // requests without a seed draw from this and their id
   std::vector<int> pages = {};    // by KV set; empty: from kv_bytes
@@ -32,6 +34,9 @@ struct KvPlan {
   std::vector<int> pages = {};  // by KV set
   std::size_t bytes = 0;
 };
+
+// Throws StartError (kExitUsage) naming what is out of range.
+void check_engine_options(const EngineOptions& options, int positions_max);
 
 // Pages of each set and the longest context they hold.
 //

@@ -7,7 +7,7 @@ namespace rose {
 namespace {
 
 ModelLimits model_limits(const BatchLimits& batch) {
-  return {.rows_max = batch.rows_max, .logit_rows_max = batch.logit_rows_max};
+  return {.rows_max = batch.rows_max, .logit_rows_max = batch.logit_rows_max, .sequences_max = batch.sequences_max};
 }
 
 SamplerLimits sampler_limits(const BatchLimits& batch) {
@@ -37,7 +37,8 @@ Worker::Worker(std::unique_ptr<Model> model, std::unique_ptr<Communicator> commu
     : limits_(limits), model_(std::move(model)), communicator_(std::move(communicator)), stream_(std::move(stream)) {
   const BatchLimits& batch = limits_.batch;
   arena_ = std::make_unique<Arena>(stream_.device(), bytes(*model_, limits_), "engine");
-  host_ = std::make_unique<Arena>(Device{}, kStepsInFlightMax * result_bytes(batch), "results");
+  arena_->zero();  // on a GPU memory comes with what lay in it, and 0 * NaN is NaN
+  host_ = Arena::pinned(kStepsInFlightMax * result_bytes(batch), "results");
   kv_ = std::make_unique<KvCache>(model_->kv_sets(), limits_.pages, limits_.kv, *arena_);
   model_->take_scratch(model_limits(batch), *arena_);
   sampler_ = std::make_unique<Sampler>(sampler_limits(batch), *arena_);
@@ -50,7 +51,22 @@ Worker::Worker(std::unique_ptr<Model> model, std::unique_ptr<Communicator> commu
     results_[i].top_tokens = host_->tensor("top_tokens", DType::kI32, {batch.logit_rows_max, ops::kTopLogprobsMax});
     results_[i].top_logprobs = host_->tensor("top_logprobs", DType::kF32, {batch.logit_rows_max, ops::kTopLogprobsMax});
   }
+  if (!stream_.device().is_cpu()) record_graphs();
   thread_ = std::thread([this] { loop(); });
+}
+
+void Worker::record_graphs() {
+  for (const int rows : limits_.batch.graph_rows) {
+    const BatchLayout layout = StepBatch::graph_layout(limits_.batch, rows);
+    const BatchView view = StepBatch::view(layout, limits_.batch, slabs_[0], stream_.device());
+    const ModelOutputs outputs{.hidden = hidden_.rows(0, rows), .logits = logits_.rows(0, rows)};
+    BatchLayout eager = layout;
+    eager.graph_rows = 0;
+    forward(eager, view, outputs);  // once as it is: loads the kernels. The slab is zeros: sequences of no rows
+    stream_.synchronize();
+    graphs_[rows] = Graph::capture(stream_, [&] { forward(eager, view, outputs); });
+  }
+  arena_->zero();  // row 0 was appended to page 0
 }
 
 Worker::~Worker() {
@@ -83,7 +99,7 @@ StepResults Worker::collect() {
   }
   r->done.wait();
   const auto rows = static_cast<std::size_t>(r->rows);
-  StepResults out{.seconds = r->seconds};
+  StepResults out{.seconds = stream_.device().is_cpu() ? r->seconds : r->done.seconds_since(r->begun)};
   out.tokens = {r->tokens.as<std::int32_t>(), rows};
   out.logprobs = {r->logprobs.as<float>(), rows};
   const std::size_t top = r->wants_logprobs ? rows * ops::kTopLogprobsMax : 0;
@@ -115,16 +131,21 @@ void Worker::loop() {
 
 void Worker::run(const StepBatch& batch, std::byte* slab, Results& results) {
   const Time begin = Clock::now();
+  results.begun = stream_.record();
   const BatchLayout& layout = batch.layout();
+  // A GPU's copies and kernels run in order, and its graphs read where they were recorded: one slab does there.
+  if (!stream_.device().is_cpu()) slab = slabs_[0];
   copy_async(stream_, slab, batch.slab(), layout.bytes);
   BatchView view = StepBatch::view(layout, limits_.batch, slab, stream_.device());
-  sampler_->resolve(stream_, view.sources, view.batch.tokens);
   const std::int64_t m = layout.logit_rows;
   ModelOutputs outputs;  // empty in the middle of a prompt
-  if (m > 0) outputs = {.hidden = hidden_.rows(0, m), .logits = logits_.rows(0, m)};
-  model_->forward(view.batch, *kv_, stream_, *communicator_, outputs);
   if (m > 0) {
-    view.sampling.logits = outputs.logits;
+    const std::int64_t rows = layout.logit_row_numbers.count;
+    outputs = {.hidden = hidden_.rows(0, rows), .logits = logits_.rows(0, rows)};
+  }
+  forward(layout, view, outputs);
+  if (m > 0) {
+    view.sampling.logits = outputs.logits.rows(0, m);
     sampler_->sample(stream_, view.sampling);
     const ops::SampleOutputs& sampled = sampler_->outputs();
     const auto rows = static_cast<std::size_t>(m);
@@ -140,6 +161,13 @@ void Worker::run(const StepBatch& batch, std::byte* slab, Results& results) {
   results.wants_logprobs = layout.wants_logprobs;
   results.done = stream_.record();
   results.seconds = seconds_between(begin, Clock::now());
+}
+
+void Worker::forward(const BatchLayout& layout, const BatchView& view, const ModelOutputs& outputs) {
+  const auto graph = graphs_.find(layout.graph_rows);
+  if (graph != graphs_.end()) return graph->second.launch(stream_);
+  sampler_->resolve(stream_, view.sources, view.batch.tokens);
+  model_->forward(view.batch, *kv_, stream_, *communicator_, outputs);
 }
 
 }  // namespace rose

@@ -1,9 +1,13 @@
 // One rank: its model, its memory and its own thread. The loop thread launches steps and collects what they sampled; up
 // to kStepsInFlightMax of them may be launched and not collected.
+//
+// On a GPU, decoding steps run as graphs, recorded at the start for every number of rows in BatchLimits::graph_rows. A
+// graph covers the model; what its arrays hold and the sampling change from step to step.
 #pragma once
 
 #include <condition_variable>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -11,6 +15,7 @@
 #include <vector>
 
 #include "decode/sampling/sampler.h"
+#include "device/graph.h"
 #include "engine/batch.h"
 #include "models/model.h"
 
@@ -47,12 +52,14 @@ class Worker {
     Tensor tokens, logprobs, top_tokens, top_logprobs;
     int rows = 0;
     bool wants_logprobs = false;
-    double seconds = 0;
-    Event done;
+    double seconds = 0;  // on the CPU; a GPU's are those between the events
+    Event begun, done;
   };
 
   void loop();
   void run(const StepBatch& batch, std::byte* slab, Results& results);
+  void forward(const BatchLayout& layout, const BatchView& view, const ModelOutputs& outputs);
+  void record_graphs();
 
   WorkerLimits limits_;
   std::unique_ptr<Model> model_;
@@ -63,6 +70,7 @@ class Worker {
   std::unique_ptr<KvCache> kv_;
   std::unique_ptr<Sampler> sampler_;
   Tensor hidden_, logits_;
+  std::map<int, Graph> graphs_;  // by rows
   std::byte* slabs_[kStepsInFlightMax] = {};
   Results results_[kStepsInFlightMax];
 

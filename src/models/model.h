@@ -34,6 +34,7 @@ struct ModelShape {
 struct ModelLimits {
   int rows_max = 512;  // rows of one step
   int logit_rows_max = 256;
+  int sequences_max = 64;  // of one step
 };
 
 struct ModelOptions {
@@ -41,6 +42,7 @@ struct ModelOptions {
   int rank = 0;
   WeightFormat expert_format = WeightFormat::kMxfp4;
   DType activations = DType::kF32;  // CPU: f32; GPU: bf16
+  bool bf16_experts = false;        // GPU: activations between the experts' products stay bf16, not rounded to e4m3
 };
 
 struct ModelOutputs {

@@ -9,7 +9,21 @@ Arena::Arena(Device device, std::size_t bytes, std::string name)
   slab_ = static_cast<std::byte*>(device_allocate(device, total_));
 }
 
-Arena::~Arena() { device_free(device_, slab_); }
+std::unique_ptr<Arena> Arena::pinned(std::size_t bytes, std::string name) {
+  return std::unique_ptr<Arena>(new Arena(Device{}, std::move(name), aligned(bytes), pinned_allocate(aligned(bytes))));
+}
+
+Arena::Arena(Device device, std::string name, std::size_t total, void* slab)
+    : device_(device), pinned_(true), name_(std::move(name)), slab_(static_cast<std::byte*>(slab)), total_(total) {}
+
+Arena::~Arena() { pinned_ ? pinned_free(slab_) : device_free(device_, slab_); }
+
+void Arena::reset() {
+  used_ = 0;
+  entries_.clear();
+}
+
+void Arena::zero() { device_fill(device_, slab_, 0, total_); }
 
 void* Arena::take(std::string_view name, std::size_t bytes) {
   const std::size_t size = aligned(bytes);

@@ -1,8 +1,9 @@
-// oracle_logits MODEL FORMAT CHUNK OUT <ids
+// oracle_logits MODEL FORMAT CHUNK OUT [DEVICE] <ids
 //
 // Runs the whitespace-separated token ids of stdin through the model (a checkpoint folder or a rose file), its experts
-// in FORMAT (mxfp4, fp8, bf16), CHUNK rows a step, activations and KV in f32, and writes the logits of every id to OUT:
-// f32, row-major [ids, vocabulary]. Used by tools/oracle/run_live.py.
+// in FORMAT (mxfp4, fp8, bf16), CHUNK rows a step, and writes the logits of every id to OUT: f32, row-major [ids,
+// vocabulary]. DEVICE is cpu (activations and KV in f32; the default) or cuda (in bf16). Used by
+// tools/oracle/run_live.py.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -39,17 +40,27 @@ int positive(const std::string& text) {
   return std::stoi(text);
 }
 
-void run(const std::string& path, const std::string& format_name, int chunk, const std::string& out_path) {
+rose::Stream stream_on(const std::string& device) {
+  if (device == "cuda") return rose::Stream::cuda(0);
+  if (device != "cpu") throw rose::StartError(fmt::format("DEVICE is {}; expected cpu or cuda", device), 2);
+  return rose::Stream::cpu(static_cast<int>(std::max(1u, std::thread::hardware_concurrency())));
+}
+
+void run(const std::string& path, const std::string& format_name, int chunk, const std::string& out_path,
+         const std::string& device) {
   const auto format = rose::weight_format_from_name(format_name);
   if (!format) throw rose::StartError(fmt::format("FORMAT is {}; expected mxfp4, fp8 or bf16", format_name), 2);
-  const rose::Stream stream = rose::Stream::cpu(static_cast<int>(std::max(1u, std::thread::hardware_concurrency())));
+  const rose::Stream stream = stream_on(device);
+  const rose::DType dtype = device == "cuda" ? rose::DType::kBf16 : rose::DType::kF32;
   const auto source = rose::open_weights(path);
   const std::vector<std::int32_t> ids = read_ids(rose::model_shape(*source).vocabulary);
-  const auto model = rose::load_model(*source, {.plan = {}, .expert_format = *format}, stream, {});
+  const auto model =
+      rose::load_model(*source, {.plan = {}, .expert_format = *format, .activations = dtype}, stream, {});
   const auto solo = rose::make_solo_communicator();
   const int count = static_cast<int>(ids.size());
-  rose::testing::ModelRunner runner(*model, *solo, stream,
-                                    {.rows_max = std::min(chunk, count), .positions_max = count});
+  rose::testing::ModelRunner runner(
+      *model, *solo, stream,
+      {.rows_max = std::min(chunk, count), .positions_max = count, .kv_dtype = dtype, .activations = dtype});
   std::vector<int> rows(ids.size());
   std::iota(rows.begin(), rows.end(), 0);
   std::ofstream out(out_path, std::ios::binary);
@@ -64,12 +75,12 @@ void run(const std::string& path, const std::string& format_name, int chunk, con
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 5) {
-    std::fputs("usage: oracle_logits MODEL FORMAT CHUNK OUT <ids\n", stderr);
+  if (argc != 5 && argc != 6) {
+    std::fputs("usage: oracle_logits MODEL FORMAT CHUNK OUT [DEVICE] <ids\n", stderr);
     return 2;
   }
   try {
-    run(argv[1], argv[2], positive(argv[3]), argv[4]);
+    run(argv[1], argv[2], positive(argv[3]), argv[4], argc == 6 ? argv[5] : "cpu");
   } catch (const rose::StartError& error) {
     std::fprintf(stderr, "oracle_logits: %s\n", error.what());
     return error.exit_code();

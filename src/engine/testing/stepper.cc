@@ -48,6 +48,12 @@ BatchLimits batch_limits_of(const StepperOptions& options) {
   limits.vocabulary = options.model.vocabulary;
   limits.page_size = options.limits.page_size;
   for (const PageSetLimits& set : options.limits.sets) limits.sets.push_back({set.window, set.pages + 1});
+  // Decoding steps are laid out for graphs, as on a GPU.
+  const int most = std::min({limits.sequences_max, limits.rows_max, limits.logit_rows_max});
+  for (const int rows : {2, 5}) {
+    if (rows < most) limits.graph_rows.push_back(rows);
+  }
+  limits.graph_rows.push_back(most);
   return limits;
 }
 
@@ -137,14 +143,14 @@ void Stepper::run(Planned& planned, std::vector<std::int32_t>& tokens) {
     if (source >= 0) view.batch.tokens.as<std::int32_t>()[row] = last_tokens_.at(static_cast<std::size_t>(source));
   }
   model_->forward(view.batch, *kv_, stream_, *communicator_,
-                  {.hidden = {}, .logits = layout.logit_rows > 0 ? logits_.rows(0, layout.logit_rows) : Tensor()});
+                  {.hidden = {}, .logits = layout.logit_rows > 0 ? logits_.rows(0, layout.logit_row_numbers.count) : Tensor()});
   for (int i = 0; i < layout.logit_rows; ++i) {
     const ops::SampleRow& row = view.sampling.rows[i];
     tokens.push_back(sample(logits_.row<float>(i), row, view.sampling));
     // A NaN row leaves a valid id behind, as the real operation may: nothing that follows it is delivered.
     if (row.slot >= 0) last_tokens_.at(static_cast<std::size_t>(row.slot)) = std::max(0, tokens.back());
   }
-  rows_run_ += layout.rows;
+  rows_run_ += planned.step.rows;
   ++steps_run_;
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/log.h"
 #include "ops/attention/attention.h"
 #include "ops/embed/embed.h"
 #include "ops/experts/experts.h"
@@ -14,6 +15,52 @@
 #include "ops/route/route.h"
 
 namespace rose {
+
+// Where expert weights lie on a GPU while their scales are brought into the order that its kernels read.
+class GptOss::ExpertStaging {
+ public:
+  ExpertStaging(const Stream& stream, std::size_t bytes) : stream_(stream) {
+    if (bytes == 0) return;
+    arena_ = std::make_unique<Arena>(stream.device(), bytes, "expert staging");
+    count_ = std::make_unique<Arena>(stream.device(), sizeof(std::int32_t), "inexact tiles");
+    count_->zero();
+    inexact_tiles_ = count_->tensor("inexact tiles", DType::kI32, {1});
+  }
+  bool used() const { return arena_ != nullptr; }
+  Arena& arena() { return *arena_; }
+  const std::vector<ops::ExpertScales>& scales() const { return scales_; }
+
+  // Moves the weight that was loaded into arena() to `kept`.
+  void keep(Weight& weight, Arena& kept) {
+    const auto moved = [&](const Tensor& from) {
+      const Tensor to = from.on(kept.take("expert weights", from.bytes()), from.device());
+      copy_async(stream_, to.raw(), from.raw(), from.bytes());
+      return to;
+    };
+    const Weight stored = weight;
+    weight.payload = moved(stored.payload);
+    if (!stored.bias.empty()) weight.bias = moved(stored.bias);
+    scales_.push_back(ops::prepare_expert_scales(stream_, stored, kept, inexact_tiles_));
+    weight.scales = {};
+    arena_->reset();
+  }
+
+  int inexact_tiles() const {
+    std::int32_t count = 0;
+    if (used()) {
+      copy_async(stream_, &count, inexact_tiles_.raw(), sizeof count);
+      stream_.synchronize();
+    }
+    return count;
+  }
+
+ private:
+  Stream stream_;
+  std::unique_ptr<Arena> arena_, count_;
+  Tensor inexact_tiles_;
+  std::vector<ops::ExpertScales> scales_;
+};
+
 namespace {
 
 // Plans that the weights allow, but the forward pass below does not.
@@ -60,6 +107,7 @@ GptOss::GptOss(WeightSource& source, const ModelOptions& options, const Stream& 
     : config_(read_gpt_oss_config(source.config())),
       shape_(gpt_oss_shape(config_)),
       kv_sets_(gpt_oss_kv_sets(config_)),
+      stream_(stream),
       activation_dtype_(options.activations),
       ranks_(options.plan.ranks()),
       rope_(config_.rope) {
@@ -70,30 +118,54 @@ GptOss::GptOss(WeightSource& source, const ModelOptions& options, const Stream& 
   heads_ = config_.heads / options.plan.tp;
   kv_heads_ = config_.kv_heads / options.plan.tp;
 
-  std::size_t bytes = Arena::aligned(rope_.frequencies.size() * sizeof(float));
+  std::size_t bytes = Arena::aligned(rope_.frequencies.size() * sizeof(float)), largest = 0;
   visit_weights(config_, weights_, [&](const WeightSpec& spec, Weight&) {
-    bytes += slice_bytes(spec, slice_of(spec, options.plan, options.rank), options.expert_format);
+    const LoadedBytes of_weight = loaded_bytes(spec, options);
+    bytes += of_weight.kept;
+    largest = std::max(largest, of_weight.staged);
   });
   arena_ = std::make_unique<Arena>(stream.device(), bytes, fmt::format("weights of rank {}", options.rank));
   rope_.table = arena_->tensor("rope", DType::kF32, {static_cast<std::int64_t>(rope_.frequencies.size())});
   copy_async(stream, rope_.table.raw(), rope_.frequencies.data(), rope_.table.bytes());
-  load(source, options, stream, progress);
+  load(source, options, largest, progress);
   stream.synchronize();  // the copy above reads memory of this object
 }
 
-void GptOss::load(WeightSource& source, const ModelOptions& options, const Stream& stream, const Progress& progress) {
+// Bytes of a weight in the arena, and of the room that it passes through: a GPU's kernels want the experts' scales in
+// another order than any file has them.
+GptOss::LoadedBytes GptOss::loaded_bytes(const WeightSpec& spec, const ModelOptions& options) const {
+  const WeightSlice slice = slice_of(spec, options.plan, options.rank);
+  const std::size_t stored = slice_bytes(spec, slice, options.expert_format);
+  if (spec.kind != WeightKind::kExperts || stream_.device().is_cpu()) return {.kept = stored, .staged = 0};
+  Weight shape;
+  shape.format = options.expert_format;
+  shape.experts = slice.experts.size();
+  shape.out = slice.out();
+  shape.in = slice.columns.size();
+  const std::size_t scales = weight_sizes(shape.format, shape.experts, shape.out, shape.in).scales;
+  return {.kept = stored - Arena::aligned(scales) + ops::prepared_scale_bytes(stream_, shape), .staged = stored};
+}
+
+void GptOss::load(WeightSource& source, const ModelOptions& options, std::size_t staging_bytes,
+                  const Progress& progress) {
   const std::uint64_t total = arena_->bytes_total();
   std::uint64_t done = arena_->bytes_used();
+  ExpertStaging staging(stream_, staging_bytes);
   std::int64_t first_expert = 0;  // the same in every layer
   visit_weights(config_, weights_, [&](const WeightSpec& spec, Weight& slot) {
-    const WeightSlice slice = slice_of(spec, options.plan, options.rank);
-    slot = source.load(spec, options.plan, options.rank, options.expert_format, *arena_, stream);
-    if (spec.kind == WeightKind::kExperts) first_expert = slice.experts.begin;
+    if (spec.kind == WeightKind::kExperts && staging.used()) {
+      slot = source.load(spec, options.plan, options.rank, options.expert_format, staging.arena(), stream_);
+      staging.keep(slot, *arena_);
+    } else {
+      slot = source.load(spec, options.plan, options.rank, options.expert_format, *arena_, stream_);
+    }
+    if (spec.kind == WeightKind::kExperts) first_expert = slice_of(spec, options.plan, options.rank).experts.begin;
     // Not what the arena has given out: a source may hand out a weight where its file lies mapped.
-    done += slice_bytes(spec, slice, options.expert_format);
+    done += loaded_bytes(spec, options).kept;
     if (progress) progress(done, total);
   });
   CHECK(done == total, "{} of {} bytes of weights loaded", done, total);
+  take_expert_scales(staging, options);
 
   int index = 0;
   for (GptOssLayer& layer : weights_.layers) {
@@ -105,7 +177,30 @@ void GptOss::load(WeightSource& source, const ModelOptions& options, const Strea
   intermediate_ = weights_.layers.front().experts.down.in;
 }
 
-void GptOss::visit_activations(std::int64_t rows, Activations& a, const VisitActivation& visit) const {
+// In the order in which the weights were visited: gate_up and down of each layer.
+void GptOss::take_expert_scales(const ExpertStaging& staging, const ModelOptions& options) {
+  for (std::size_t i = 0; i < weights_.layers.size(); ++i) {
+    ops::ExpertWeights& experts = weights_.layers[i].experts;
+    experts.bf16_activations = options.bf16_experts;
+    if (!staging.used()) continue;
+    experts.gate_up_scales = staging.scales().at(2 * i);
+    experts.down_scales = staging.scales().at(2 * i + 1);
+  }
+  const int inexact = staging.inexact_tiles();
+  if (inexact > 0 && !options.bf16_experts) {
+    spdlog::warn(
+        "{} tiles of 128 x 128 expert weights span more powers of two than FP8 holds: their smallest weights "
+        "are rounded. Experts in bf16 are exact",
+        inexact);
+  }
+}
+
+ops::AttentionWorkShape GptOss::attention_work_shape(const ModelLimits& limits) const {
+  return {.rows_max = limits.rows_max, .sequences_max = limits.sequences_max, .kv_heads = kv_heads_};
+}
+
+void GptOss::visit_activations(const ModelLimits& limits, Activations& a, const VisitActivation& visit) const {
+  const std::int64_t rows = limits.rows_max;
   const std::int64_t attended = std::int64_t{heads_} * config_.head_dim;
   const std::int64_t kv = std::int64_t{kv_heads_} * config_.head_dim;
   const std::int64_t k = config_.experts_per_token;
@@ -117,29 +212,48 @@ void GptOss::visit_activations(std::int64_t rows, Activations& a, const VisitAct
   visit("y", a.y, activation_dtype_, {rows, config_.hidden});
   visit("routing.experts", a.routing.experts, DType::kI32, {rows, k});
   visit("routing.weights", a.routing.weights, DType::kF32, {rows, k});
+  if (!stream_.device().is_cpu()) visit("routing.logits", a.routing.logits, DType::kF32, {rows, config_.experts});
   visit("experts scratch", a.experts_scratch, DType::kF32,
-        {ops::experts_scratch_elements(rows, k, intermediate_, config_.hidden)});
+        {ops::experts_scratch_elements(stream_, {.rows_max = rows,
+                                                 .experts_per_token = k,
+                                                 .experts_held = weights_.layers.front().experts.down.experts,
+                                                 .hidden = config_.hidden,
+                                                 .intermediate = intermediate_})});
 }
 
 std::size_t GptOss::scratch_bytes(const ModelLimits& limits) const {
   std::size_t bytes = 0;
   Activations unused;
-  visit_activations(limits.rows_max, unused,
+  visit_activations(limits, unused,
                     [&](std::string_view, Tensor&, DType dtype, std::initializer_list<std::int64_t> sizes) {
                       std::size_t elements = 1;
                       for (const std::int64_t size : sizes) elements *= static_cast<std::size_t>(size);
                       bytes += Arena::aligned(elements * dtype_bytes(dtype));
                     });
-  return bytes;
+  return bytes + kv_sets_.size() * Arena::aligned(ops::attention_work_bytes(stream_, attention_work_shape(limits)));
 }
 
 void GptOss::take_scratch(const ModelLimits& limits, Arena& arena) {
   CHECK(rows_max_ == 0, "scratch taken twice");
   rows_max_ = limits.rows_max;
-  visit_activations(rows_max_, activations_,
+  visit_activations(limits, activations_,
                     [&](std::string_view name, Tensor& slot, DType dtype, std::initializer_list<std::int64_t> sizes) {
                       slot = arena.tensor(name, dtype, sizes);
                     });
+  const ops::AttentionWorkShape shape = attention_work_shape(limits);
+  for (std::size_t set = 0; set < kv_sets_.size(); ++set) {
+    attention_work_.push_back(
+        {.shape = shape, .memory = arena.take("attention work", ops::attention_work_bytes(stream_, shape))});
+  }
+}
+
+std::vector<ops::AttentionPlan> GptOss::plan_attention(const Batch& batch, KvCache& kv, const Stream& stream) const {
+  std::vector<ops::AttentionPlan> plans = batch.plans;
+  for (std::size_t set = 0; set < plans.size(); ++set) {
+    plans[set].work = attention_work_[set];
+    ops::plan_attention(stream, plans[set], kv.shape().page_size);
+  }
+  return plans;
 }
 
 GptOss::Activations GptOss::activations_of(std::int64_t rows) const {
@@ -148,6 +262,7 @@ GptOss::Activations GptOss::activations_of(std::int64_t rows) const {
   for (Tensor* tensor : {&a.residual, &a.x, &a.qkv, &a.q, &a.attended, &a.y, &a.routing.experts, &a.routing.weights}) {
     *tensor = tensor->rows(0, rows);
   }
+  if (!a.routing.logits.empty()) a.routing.logits = a.routing.logits.rows(0, rows);
   return a;
 }
 
@@ -157,6 +272,7 @@ void GptOss::forward(const Batch& batch, KvCache& kv, const Stream& s, Communica
   auto [residual, x, qkv, q, attended, y, routing, experts_scratch] = activations_of(batch.rows);
   const float epsilon = config_.epsilon;
 
+  const std::vector<ops::AttentionPlan> plans = plan_attention(batch, kv, s);
   ops::embed(s, batch.tokens, weights_.embedding.payload, residual);
   Tensor delta;  // empty: nothing to add before the first layer
   for (const GptOssLayer& layer : weights_.layers) {
@@ -165,7 +281,7 @@ void GptOss::forward(const Batch& batch, KvCache& kv, const Stream& s, Communica
     ops::reduce_add_rms_norm(s, communicator, delta, residual, layer.attention_norm.payload, epsilon, x);
     ops::linear(s, x, layer.qkv, qkv);
     ops::rope_append(s, qkv, batch.positions, batch.slots[set], rope_, cache, q);
-    ops::attention(s, q, cache, batch.plans[set], layer.sinks.payload, config_.attention_scale(), attended);
+    ops::attention(s, q, cache, plans[set], layer.sinks.payload, config_.attention_scale(), attended);
     ops::linear(s, attended, layer.output, y);
     ops::reduce_add_rms_norm(s, communicator, y, residual, layer.mlp_norm.payload, epsilon, x);
     ops::route(s, x, layer.router, routing);

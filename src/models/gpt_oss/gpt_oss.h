@@ -17,6 +17,7 @@
 #include "models/gpt_oss/config.h"
 #include "models/gpt_oss/weights.h"
 #include "models/model.h"
+#include "ops/attention/attention.h"
 #include "ops/rope_append/rope_append.h"
 
 namespace rose {
@@ -50,16 +51,28 @@ class GptOss final : public Model {
     ops::Routing routing;    // [rows, experts_per_token]
     Tensor experts_scratch;  // f32
   };
+
   using VisitActivation =
       std::function<void(std::string_view name, Tensor& slot, DType dtype, std::initializer_list<std::int64_t> sizes)>;
 
-  void load(WeightSource& source, const ModelOptions& options, const Stream& stream, const Progress& progress);
-  void visit_activations(std::int64_t rows, Activations& activations, const VisitActivation& visit) const;
+  class ExpertStaging;
+  struct LoadedBytes {
+    std::size_t kept = 0;
+    std::size_t staged = 0;
+  };
+
+  LoadedBytes loaded_bytes(const WeightSpec& spec, const ModelOptions& options) const;
+  void load(WeightSource& source, const ModelOptions& options, std::size_t staging_bytes, const Progress& progress);
+  void take_expert_scales(const ExpertStaging& staging, const ModelOptions& options);
+  void visit_activations(const ModelLimits& limits, Activations& activations, const VisitActivation& visit) const;
   Activations activations_of(std::int64_t rows) const;
+  ops::AttentionWorkShape attention_work_shape(const ModelLimits& limits) const;
+  std::vector<ops::AttentionPlan> plan_attention(const Batch& batch, KvCache& kv, const Stream& stream) const;
 
   GptOssConfig config_;
   ModelShape shape_;
   std::vector<KvSetSpec> kv_sets_;
+  Stream stream_;  // of the weights' device
   DType activation_dtype_;
   int ranks_ = 1;
   int heads_ = 0;                  // of this rank
@@ -69,7 +82,8 @@ class GptOss final : public Model {
   GptOssWeights weights_;
   ops::Rope rope_;
   std::int64_t rows_max_ = 0;
-  Activations activations_;  // of rows_max_ rows
+  Activations activations_;                         // of rows_max_ rows
+  std::vector<ops::AttentionWork> attention_work_;  // by KV set
 };
 
 }  // namespace rose

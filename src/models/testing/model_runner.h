@@ -48,11 +48,13 @@ class ModelRunner {
       }
       pages.push_back((positions + options.page_size - 1) / options.page_size * options.sequences_max);
     }
-    const ModelLimits limits{.rows_max = options.rows_max, .logit_rows_max = options.rows_max};
+    const ModelLimits limits{
+        .rows_max = options.rows_max, .logit_rows_max = options.rows_max, .sequences_max = options.sequences_max};
     arena_ = std::make_unique<Arena>(stream.device(), KvCache::bytes(sets_, pages, shape) + model.scratch_bytes(limits),
                                      "runner");
     kv_ = std::make_unique<KvCache>(sets_, pages, shape, *arena_);
     model.take_scratch(limits, *arena_);
+    arena_->zero();
     sequences_.resize(static_cast<std::size_t>(options.sequences_max));
     for (Sequence& sequence : sequences_) sequence.sets.resize(sets_.size());
     // Handed out from the end and not in order, so that no code can get away with assuming neighbours.
@@ -66,6 +68,7 @@ class ModelRunner {
   // Logits of the rows asked for, in the order of `steps` and of their logit_rows: [m][vocabulary].
   std::vector<std::vector<float>> step(const std::vector<SequenceStep>& steps) {
     Flat flat = lay_out(steps);
+    step_arena_.reset();
     Batch batch;
     batch.rows = static_cast<int>(flat.tokens.size());
     batch.tokens = view(flat.tokens);
@@ -82,21 +85,24 @@ class ModelRunner {
       plan.context_longest = *std::max_element(flat.context_lengths.begin(), flat.context_lengths.end());
       plan.row_offsets = view(flat.row_offsets);
       plan.context_lengths = view(flat.context_lengths);
-      plan.page_table = Tensor(arrays.page_table.data(), DType::kI32, {},
-                               {plan.sequences, static_cast<std::int64_t>(arrays.page_table.size()) / plan.sequences});
+      plan.page_table = view(arrays.page_table).reshape({plan.sequences, -1});
       plan.first_pages = view(arrays.first_pages);
       batch.plans.push_back(plan);
     }
     const auto m = static_cast<std::int64_t>(flat.logit_rows.size());
     const ModelShape& shape = model_.shape();
-    std::vector<float> hidden(static_cast<std::size_t>(m * shape.hidden));  // room for either dtype
     std::vector<float> logits(static_cast<std::size_t>(m * shape.vocabulary));
+    std::unique_ptr<Arena> outputs;
     ModelOutputs out;
     if (m > 0) {
-      out.hidden = Tensor(hidden.data(), options_.activations, {}, {m, shape.hidden});
-      out.logits = Tensor(logits.data(), DType::kF32, {}, {m, shape.vocabulary});
+      outputs = std::make_unique<Arena>(
+          stream_.device(), static_cast<std::size_t>(m * (shape.hidden + shape.vocabulary)) * 4 + 512, "outputs");
+      out.hidden = outputs->tensor("hidden", options_.activations, {m, shape.hidden});
+      out.logits = outputs->tensor("logits", DType::kF32, {m, shape.vocabulary});
     }
     model_.forward(batch, *kv_, stream_, communicator_, out);
+    if (m > 0) copy_async(stream_, logits.data(), out.logits.raw(), out.logits.bytes());
+    stream_.synchronize();
 
     std::vector<std::vector<float>> rows;
     for (std::int64_t r = 0; r < m; ++r) {
@@ -143,10 +149,28 @@ class ModelRunner {
     int rows_longest = 0;
   };
 
-  static Tensor view(std::vector<std::int32_t>& values) {
+  // The values where they are, or a copy on the GPU that lasts as long as the step.
+  Tensor view(std::vector<std::int32_t>& values) {
     if (values.empty()) return {};
-    return Tensor(values.data(), DType::kI32, {}, {static_cast<std::int64_t>(values.size())});
+    const Tensor host(values.data(), DType::kI32, {}, {static_cast<std::int64_t>(values.size())});
+    if (stream_.device().is_cpu()) return host;
+    return step_arena_.upload(stream_, host);
   }
+
+  // Arrays of one step on a GPU, each in an arena of its own: plain, and for tests only.
+  class StepArena {
+   public:
+    void reset() { arrays_.clear(); }
+    Tensor upload(const Stream& stream, const Tensor& host) {
+      arrays_.push_back(std::make_unique<Arena>(stream.device(), host.bytes(), "step"));
+      const Tensor copy = host.on(arrays_.back()->take("array", host.bytes()), stream.device());
+      copy_async(stream, copy.raw(), host.raw(), host.bytes());
+      return copy;
+    }
+
+   private:
+    std::vector<std::unique_ptr<Arena>> arrays_;
+  };
 
   Flat lay_out(const std::vector<SequenceStep>& steps) {
     Flat flat;
@@ -212,6 +236,7 @@ class ModelRunner {
   RunnerOptions options_;
   std::vector<KvSetSpec> sets_;
   std::unique_ptr<Arena> arena_;
+  StepArena step_arena_;
   std::unique_ptr<KvCache> kv_;
   std::vector<Sequence> sequences_;
   std::vector<std::vector<int>> free_;  // by set

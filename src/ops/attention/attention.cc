@@ -1,5 +1,6 @@
 #include "ops/attention/attention.h"
 
+#include "ops/attention/attention_cuda.h"
 #include "ops/attention/attention_x86.h"
 #include "ops/check.h"
 
@@ -42,6 +43,14 @@ void check_sequences(const KvLayer& kv, const AttentionPlan& plan) {
 
 }  // namespace
 
+std::size_t attention_work_bytes(const Stream& stream, const AttentionWorkShape& shape) {
+  return stream.device().is_cpu() ? 0 : cuda::attention_work_bytes(stream, shape);
+}
+
+void plan_attention(const Stream& stream, const AttentionPlan& plan, int page_size) {
+  if (!stream.device().is_cpu()) cuda::plan_attention(stream, plan, plan.work, page_size);
+}
+
 void attention(const Stream& stream, const Tensor& q, const KvLayer& kv, const AttentionPlan& plan, const Tensor& sinks,
                float scale, const Tensor& out) {
   check_tensor(stream, "attention: q", q, {DType::kF32, DType::kBf16}, {-1, -1, -1});
@@ -68,7 +77,8 @@ void attention(const Stream& stream, const Tensor& q, const KvLayer& kv, const A
       }
       return;
     case DeviceKind::kCuda:
-      no_kernel("attention", stream);
+      cuda::attention(stream, {.q = q, .kv = kv, .plan = plan, .work = plan.work, .sinks = sinks, .scale = scale, .out = out});
+      return;
   }
 }
 

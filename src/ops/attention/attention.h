@@ -15,6 +15,19 @@
 
 namespace rose::ops {
 
+// What the kernels of a GPU need beside a plan: lists that they make, pieces of split contexts. One for each KV set, zero
+// at first; the CPU needs none.
+struct AttentionWorkShape {
+  int rows_max = 0;
+  int sequences_max = 0;
+  int kv_heads = 0;
+};
+struct AttentionWork {
+  AttentionWorkShape shape;
+  void* memory = nullptr;  // attention_work_bytes(shape) on the stream's device
+};
+std::size_t attention_work_bytes(const Stream& stream, const AttentionWorkShape& shape);  // 0 on the CPU
+
 // What a step looks like to the layers of one KV set; made once per step, used by each of its layers.
 struct AttentionPlan {
   int window = 0;
@@ -26,7 +39,12 @@ struct AttentionPlan {
   Tensor context_lengths;   // [sequences] i32: positions in KV after this step's rows are appended
   Tensor page_table;        // [sequences, pages_max] i32: entry p is logical page first_pages[s] + p
   Tensor first_pages;       // [sequences] i32: logical page of entry 0 (earlier ones were recycled)
+  AttentionWork work = {};  // on a GPU
 };
+
+// Once a step and KV set, before its layers: the GPU lists what each of its kernels has to do. On a GPU neither the
+// kernels nor their launches depend on the numbers in the plan's tensors, so a captured step stays valid.
+void plan_attention(const Stream& stream, const AttentionPlan& plan, int page_size);
 
 // Row r of sequence s has position context_lengths[s] - rows_of(s) + (r - row_offsets[s]).
 void attention(const Stream& stream,

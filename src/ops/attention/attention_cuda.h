@@ -6,19 +6,10 @@
 
 namespace rose::ops::cuda {
 
-// What the kernels of a step's plan need beside the plan itself: lists made on the device, pieces of split contexts.
-// One for each KV set, zero at first, in device memory.
-struct AttentionWorkShape {
-  int rows_max = 0;
-  int sequences_max = 0;
-  int kv_heads = 0;
-};
-std::size_t attention_work_bytes(const Stream& stream, const AttentionWorkShape& shape);
+using ops::AttentionWork;
+using ops::AttentionWorkShape;
 
-struct AttentionWork {
-  AttentionWorkShape shape;
-  void* memory = nullptr;
-};
+std::size_t attention_work_bytes(const Stream& stream, const AttentionWorkShape& shape);
 
 // Once a step and KV set: lists what each kernel has to do.
 void plan_attention(const Stream& stream, const AttentionPlan& plan, const AttentionWork& work, int page_size);

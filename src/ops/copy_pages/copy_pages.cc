@@ -1,6 +1,7 @@
 #include "ops/copy_pages/copy_pages.h"
 
 #include "ops/check.h"
+#include "ops/copy_pages/copy_pages_cuda.h"
 
 namespace rose::ops {
 namespace {
@@ -24,7 +25,8 @@ void copy_pages(const Stream& stream, const KvLayer& from, KvLayer& to, const Te
       ref::copy_pages(stream, from, to, pairs);
       return;
     case DeviceKind::kCuda:
-      no_kernel("copy_pages", stream);
+      cuda::copy_pages(stream, from, to, pairs);
+      return;
   }
 }
 

@@ -1,6 +1,7 @@
 #include "ops/embed/embed.h"
 
 #include "ops/check.h"
+#include "ops/embed/embed_cuda.h"
 
 namespace rose::ops {
 
@@ -13,7 +14,8 @@ void resolve_tokens(const Stream& stream, const Tensor& sources, const Tensor& l
       ref::resolve_tokens(stream, sources, last_tokens, tokens);
       return;
     case DeviceKind::kCuda:
-      no_kernel("resolve_tokens", stream);
+      cuda::resolve_tokens(stream, sources, last_tokens, tokens);
+      return;
   }
 }
 
@@ -26,7 +28,8 @@ void embed(const Stream& stream, const Tensor& tokens, const Tensor& embedding, 
       ref::embed(stream, tokens, embedding, out);
       return;
     case DeviceKind::kCuda:
-      no_kernel("embed", stream);
+      cuda::embed(stream, tokens, embedding, out);
+      return;
   }
 }
 

@@ -18,6 +18,14 @@ constexpr std::int64_t kExperts = 32;
 constexpr std::int64_t kPerToken = 4;
 constexpr std::int64_t kWidth = 2880;
 
+std::int64_t scratch_elements(std::int64_t rows) {
+  return experts_scratch_elements(Stream::cpu(1), {.rows_max = rows,
+                                                   .experts_per_token = kPerToken,
+                                                   .experts_held = kExperts,
+                                                   .hidden = kWidth,
+                                                   .intermediate = kWidth});
+}
+
 void bench_experts(benchmark::State& state, WeightFormat format) {
   const std::int64_t rows = state.range(0);
   const Stream stream = Stream::cpu(static_cast<int>(state.range(1)));
@@ -27,10 +35,8 @@ void bench_experts(benchmark::State& state, WeightFormat format) {
   const OwnedTensor y(DType::kF32, {rows, kWidth});
   const OwnedTensor ids(DType::kI32, {rows, kPerToken});
   const OwnedTensor weights = testing::random_tensor(DType::kF32, {rows, kPerToken}, 4);
-  Arena arena(Device{}, static_cast<std::size_t>(experts_scratch_elements(rows, kPerToken, kWidth, kWidth)) * 4 + 4096,
-              "scratch");
-  const Tensor scratch =
-      arena.tensor("scratch", DType::kF32, {experts_scratch_elements(rows, kPerToken, kWidth, kWidth)});
+  Arena arena(Device{}, static_cast<std::size_t>(scratch_elements(rows)) * 4 + 4096, "scratch");
+  const Tensor scratch = arena.tensor("scratch", DType::kF32, {scratch_elements(rows)});
   double touched = 0;
   std::uint64_t step = 0;
   for (auto _ : state) {

@@ -1,6 +1,7 @@
 #include "ops/gather_rows/gather_rows.h"
 
 #include "ops/check.h"
+#include "ops/gather_rows/gather_rows_cuda.h"
 
 namespace rose::ops {
 
@@ -13,7 +14,8 @@ void gather_rows(const Stream& stream, const Tensor& x, const Tensor& rows, cons
       ref::gather_rows(stream, x, rows, out);
       return;
     case DeviceKind::kCuda:
-      no_kernel("gather_rows", stream);
+      cuda::gather_rows(stream, x, rows, out);
+      return;
   }
 }
 

@@ -1,6 +1,7 @@
 #include "ops/linear/linear.h"
 
 #include "ops/check.h"
+#include "ops/linear/linear_cuda.h"
 #include "ops/linear/linear_x86.h"
 
 namespace rose::ops {
@@ -15,7 +16,8 @@ void linear(const Stream& stream, const Tensor& x, const Weight& weight, const T
       x86::linear(stream, x, weight, y);
       return;
     case DeviceKind::kCuda:
-      no_kernel("linear", stream);
+      cuda::linear(stream, x, weight, y);
+      return;
   }
 }
 

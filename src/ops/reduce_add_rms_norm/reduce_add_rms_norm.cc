@@ -1,6 +1,7 @@
 #include "ops/reduce_add_rms_norm/reduce_add_rms_norm.h"
 
 #include "ops/check.h"
+#include "ops/reduce_add_rms_norm/reduce_add_rms_norm_cuda.h"
 
 namespace rose::ops {
 
@@ -17,7 +18,9 @@ void reduce_add_rms_norm(const Stream& stream, Communicator& communicator, const
       ref::reduce_add_rms_norm(stream, communicator, delta, residual, weight, epsilon, out);
       return;
     case DeviceKind::kCuda:
-      no_kernel("reduce_add_rms_norm", stream);
+      if (!delta.empty() && communicator.size() > 1) communicator.all_reduce(stream, delta);
+      cuda::add_rms_norm(stream, delta, residual, weight, epsilon, out);
+      return;
   }
 }
 

@@ -5,6 +5,7 @@
 #include <numbers>
 
 #include "ops/check.h"
+#include "ops/rope_append/rope_append_cuda.h"
 
 namespace rose::ops {
 
@@ -52,7 +53,8 @@ void rope_append(const Stream& stream, const Tensor& qkv, const Tensor& position
       ref::rope_append(stream, qkv, positions, slots, rope, kv, q);
       return;
     case DeviceKind::kCuda:
-      no_kernel("rope_append", stream);
+      cuda::rope_append(stream, qkv, positions, slots, rope, kv, q);
+      return;
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include "ops/check.h"
 #include "ops/linear/linear.h"
+#include "ops/route/route_cuda.h"
 #include "ops/scratch.h"
 
 namespace rose::ops {
@@ -25,7 +26,9 @@ void route(const Stream& stream, const Tensor& x, const Weight& router, Routing&
       return;
     }
     case DeviceKind::kCuda:
-      no_kernel("route", stream);
+      check_tensor(stream, "route: logits", routing.logits, {DType::kF32}, {x.size(0), router.out});
+      cuda::route(stream, x, router, routing, routing.logits.raw());
+      return;
   }
 }
 

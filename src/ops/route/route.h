@@ -8,8 +8,9 @@
 namespace rose::ops {
 
 struct Routing {
-  Tensor experts;  // [rows, k] i32, global expert ids, falling logit
-  Tensor weights;  // [rows, k] f32, sum 1
+  Tensor experts;      // [rows, k] i32, global expert ids, falling logit
+  Tensor weights;      // [rows, k] f32, sum 1
+  Tensor logits = {};  // working memory on a GPU: f32 [rows, experts]; empty on the CPU
 };
 
 void route(const Stream& stream,

@@ -1,6 +1,7 @@
 #include "ops/sample/sample.h"
 
 #include "ops/check.h"
+#include "ops/sample/sample_cuda.h"
 
 namespace rose::ops {
 
@@ -24,7 +25,8 @@ void sample(const Stream& stream, const SampleInputs& in, const SampleOutputs& o
       ref::sample(stream, in, out);
       return;
     case DeviceKind::kCuda:
-      no_kernel("sample", stream);
+      cuda::sample(stream, in, out);
+      return;
   }
 }
 
