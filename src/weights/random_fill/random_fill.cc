@@ -4,9 +4,7 @@
 #include <bit>
 
 #include "base/check.h"
-#ifdef ROSE_CUDA
 #include "weights/random_fill/random_fill_cuda.h"
-#endif
 
 namespace rose {
 namespace {
@@ -52,13 +50,7 @@ void random_fill(const Stream& stream, const RandomRegion& region) {
   CHECK(region.kind != RandomKind::kScales || (region.exponent >= 2 && region.exponent <= 252), "exponent {}",
         region.exponent);
   if (region.matrices == 0 || region.rows == 0 || region.units == 0) return;
-  if (!stream.device().is_cpu()) {
-#ifdef ROSE_CUDA
-    return cuda::random_fill(stream, region);
-#else
-    check_failed(__FILE__, __LINE__, "random_fill", "this build has no kernel for " + stream.device().name());
-#endif
-  }
+  if (!stream.device().is_cpu()) return cuda::random_fill(stream, region);
   constexpr std::int64_t kUnitsEach = 1 << 16;
   const auto grain = static_cast<std::size_t>(std::max<std::int64_t>(1, kUnitsEach / region.units));
   stream.parallel_for(static_cast<std::size_t>(region.matrices * region.rows), grain,
