@@ -39,7 +39,7 @@ const Files& files() {
   return made;
 }
 
-void load_experts(benchmark::State& state, const std::string& path, WeightFormat format) {
+void load_experts(benchmark::State& state, const std::string& path, WeightFormat format, bool staged = false) {
   std::size_t bytes = 0, read = 0;
   for (const WeightSpec& spec : synthetic::specs(kLayer)) {
     if (spec.kind != WeightKind::kExperts) continue;
@@ -48,7 +48,7 @@ void load_experts(benchmark::State& state, const std::string& path, WeightFormat
   }
   for (auto _ : state) {
     state.PauseTiming();
-    const auto source = open_stored(path, {.threads = static_cast<int>(state.range(0))});
+    const auto source = open_stored(path, {.threads = static_cast<int>(state.range(0)), .staged = staged});
     Arena arena(Device{}, bytes, "bench");
     state.ResumeTiming();
     for (const WeightSpec& spec : synthetic::specs(kLayer)) {
@@ -63,7 +63,12 @@ void checkpoint_as_mxfp4(benchmark::State& state) { load_experts(state, files().
 void checkpoint_as_fp8(benchmark::State& state) { load_experts(state, files().checkpoint(), WeightFormat::kFp8); }
 void checkpoint_as_bf16(benchmark::State& state) { load_experts(state, files().checkpoint(), WeightFormat::kBf16); }
 void rose_file_checked(benchmark::State& state) { load_experts(state, files().rose(), WeightFormat::kMxfp4); }
+// The host's part of loading to a GPU: its copies are one more here, of the CPU.
+void checkpoint_staged(benchmark::State& state) {
+  load_experts(state, files().checkpoint(), WeightFormat::kMxfp4, true);
+}
 BENCHMARK(checkpoint_as_mxfp4)->Arg(1)->Arg(2)->UseRealTime();
+BENCHMARK(checkpoint_staged)->Arg(1)->Arg(2)->UseRealTime();
 BENCHMARK(checkpoint_as_fp8)->Arg(1)->Arg(2)->UseRealTime();
 BENCHMARK(checkpoint_as_bf16)->Arg(1)->Arg(2)->UseRealTime();
 BENCHMARK(rose_file_checked)->Arg(1)->Arg(2)->UseRealTime();
