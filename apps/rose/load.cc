@@ -14,9 +14,29 @@
 #include "default_model.h"
 #include "device/backend.h"
 #include "engine/engine.h"
+#include "weights/random_source.h"
 
 namespace rose {
 namespace {
+
+constexpr std::uint64_t kRandomWeightsSeed = 1;  // the same weights in every run: logits can be compared
+
+std::unique_ptr<WeightSource> open_source(const LoadOptions& options, const std::string& path) {
+  std::unique_ptr<WeightSource> source = open_weights(path);
+  if (options.random_weights.empty()) return source;
+  if (!options.checkpoint.empty()) {
+    throw StartError("give a checkpoint or --random-weights, not both", kExitUsage);
+  }
+  // The text side of the embedded model: random weights have nothing to say, and any tokenizer says it.
+  return open_random_weights(options.random_weights, kRandomWeightsSeed, std::string(source->tokenizer_json()));
+}
+
+std::string model_name(const LoadOptions& options, const std::string& path) {
+  if (!options.random_weights.empty()) return "random-gpt-oss-" + options.random_weights;
+  const std::filesystem::path whole = std::filesystem::path(path).lexically_normal();
+  const std::string last = whole.filename().string();
+  return last.empty() ? whole.parent_path().filename().string() : last;
+}
 
 WeightFormat expert_format(const LoadOptions& options, const WeightSource& source) {
   if (options.experts.empty()) return source.expert_format();
@@ -83,7 +103,9 @@ std::vector<std::unique_ptr<Model>> load_ranks(WeightSource& source, const LoadO
         .plan = {.dp = 1, .tp = options.tp, .ep = options.ep == 0 ? options.tp : options.ep},
         .rank = rank,
         .expert_format = format,
-        .activations = activations_on(streams[0].device())};
+        .activations = activations_on(streams[0].device()),
+        .bf16_experts = options.bf16_experts,
+        .routing = *ops::routing_mode_from_name(options.routing)};
     ranks.push_back(load_model(
         source, model_options, streams[static_cast<std::size_t>(rank)], [&](std::uint64_t done, std::uint64_t total) {
           if (progress) {
@@ -107,6 +129,7 @@ EngineOptions engine_options(const LoadOptions& options, Device device, int thre
   engine.memory_share = options.memory_share;
   engine.activations = activations_on(device);
   engine.prefix_cache = options.prefix_cache;
+  engine.hash_logits = options.hash_logits;
   engine.threads = threads;
   std::random_device device;
   engine.random_seed = (static_cast<std::uint64_t>(device()) << 32) | device();
@@ -130,6 +153,10 @@ void add_load_options(CLI::App& command, LoadOptions& options) {
   command.add_option("checkpoint", options.checkpoint,
                      "a checkpoint folder in the published layout, or a file made by rose convert\n"
                      "(default: the embedded model rose-tiny)");
+  command
+      .add_option("--random-weights", options.random_weights,
+                  "no checkpoint: random weights in the shapes of gpt-oss-20b or gpt-oss-120b, for benchmarks")
+      ->check(CLI::IsMember({"20b", "120b"}));
   command.add_option("--device", options.device, "auto: a Hopper GPU where there is one, else the CPU")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
       ->capture_default_str();
@@ -144,6 +171,8 @@ void add_load_options(CLI::App& command, LoadOptions& options) {
       ->capture_default_str();
   command.add_option("--experts", options.experts, "format of the experts in memory; default: as stored")
       ->check(CLI::IsMember({"mxfp4", "fp8", "bf16"}));
+  command.add_flag("--bf16-experts", options.bf16_experts,
+                   "on a GPU: the experts' activations stay bf16 instead of FP8: exact, and slower for long prompts");
   command
       .add_option("--max-model-len,--max-context", options.max_context,
                   "longest prompt + answer in tokens, or 128K, or auto: the model's, as far as the KV memory goes")
@@ -185,13 +214,12 @@ void add_load_options(CLI::App& command, LoadOptions& options) {
 LoadedModel load(const LoadOptions& options, const Progress& progress) {
   const Time begin = Clock::now();
   const std::string path = options.checkpoint.empty() ? default_model_path() : options.checkpoint;
-  const std::unique_ptr<WeightSource> source = open_weights(path);
+  const std::unique_ptr<WeightSource> source = open_source(options, path);
   const WeightFormat format = expert_format(options, *source);
   const int threads = threads_of_rank(options);
 
   LoadedModel model;
-  model.name = std::filesystem::path(path).lexically_normal().filename().string();
-  if (model.name.empty()) model.name = std::filesystem::path(path).lexically_normal().parent_path().filename().string();
+  model.name = model_name(options, path);
   model.shape = model_shape(*source);
   model.tokenizer = tokenizer_from_json(source->tokenizer_json());
   if (model.tokenizer->vocabulary() > model.shape.vocabulary) {

@@ -18,10 +18,12 @@ class App;
 namespace rose {
 
 struct LoadOptions {
-  std::string checkpoint;       // folder or rose file; empty: the embedded model
-  std::string random_weights;   // 20b, 120b: that model's shapes with random numbers, made on the device
-  std::string device = "auto";  // auto, cpu, cuda
-  int threads = 0;              // per rank on the CPU; 0: cores / ranks
+  std::string checkpoint;           // folder or rose file; empty: the embedded model
+  std::string random_weights;       // 20b, 120b: that model's shapes with random numbers, made on the device
+  std::string device = "auto";      // auto, cpu, cuda
+  int threads = 0;                  // per rank on the CPU; 0: cores / ranks
+  bool bf16_experts = false;        // GPU: ModelOptions::bf16_experts
+  std::string routing = "natural";  // ops::RoutingMode; benchmarks only
   int tp = 1;
   int ep = 0;                // 0: as tp
   std::string experts;       // mxfp4, fp8, bf16; empty: as stored
@@ -32,6 +34,7 @@ struct LoadOptions {
   int sequences_max = 0;  // 0: 64 on the CPU, 256 on a GPU
   int queue_max = 256;    // requests waiting
   bool prefix_cache = true;
+  bool hash_logits = false;  // EngineOptions::hash_logits; benchmarks only
 };
 
 // The options above on a sub-command, with the checkpoint as positional.

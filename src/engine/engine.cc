@@ -249,6 +249,7 @@ void Engine::publish_stats() {
   stats.preemptions = counters.preemptions;
   std::ranges::copy(counters.requests_finished, stats.requests_finished);
   stats.step_seconds = step_seconds_;
+  stats.logits_hash = workers_[0]->logits_hash();
   const int waiting = scheduler_.requests_waiting();
   const std::lock_guard lock(mutex_);
   const auto submitted = std::ranges::count_if(inbox_, [](const Envelope& e) { return e.index() == 0; });
@@ -328,7 +329,7 @@ std::unique_ptr<TokenEngine> make_engine(std::vector<std::unique_ptr<Model>> ran
 
   const Model& model = *ranks[0];
   check_engine_options(options, model.shape().positions_max);
-  WorkerLimits limits{.activations = options.activations};
+  WorkerLimits limits{.activations = options.activations, .hash_logits = options.hash_logits};
   limits.kv = {.page_size = options.page_size,
                .kv_heads = model.kv_heads_of_rank(),
                .head_dim = model.shape().head_dim,

@@ -23,6 +23,7 @@ struct EngineOptions {
   bool prefix_cache = true;
   bool overlap = true;            // plan and launch a step while the one before it runs
   bool graphs = true;             // on a GPU: decoding steps run as graphs
+  bool hash_logits = false;       // EngineStats::logits_hash: XXH3 over the logits of every row so far; slow
   int threads = 1;                // of a rank on the CPU, where no streams are given
   std::uint64_t random_seed = 0;  // requests without a seed draw from this and their id
   std::vector<int> pages = {};    // by KV set; empty: from kv_bytes

@@ -30,6 +30,7 @@ struct EngineStats {
   std::uint64_t requests_finished[5] = {};  // by FinishReason
   double step_seconds = 0;                  // total time in steps
   double heartbeat_age_s = 0;               // since the loop last turned
+  std::uint64_t logits_hash = 0;            // EngineOptions::hash_logits
 };
 
 class TokenEngine {

@@ -1,5 +1,7 @@
 #include "engine/worker.h"
 
+#include <xxhash.h>
+
 #include "base/check.h"
 #include "base/clock.h"
 
@@ -99,6 +101,7 @@ StepResults Worker::collect() {
   }
   r->done.wait();
   const auto rows = static_cast<std::size_t>(r->rows);
+  logits_hash_ = r->logits_hash;
   StepResults out{.seconds = stream_.device().is_cpu() ? r->seconds : r->done.seconds_since(r->begun)};
   out.tokens = {r->tokens.as<std::int32_t>(), rows};
   out.logprobs = {r->logprobs.as<float>(), rows};
@@ -146,6 +149,7 @@ void Worker::run(const StepBatch& batch, std::byte* slab, Results& results) {
   forward(layout, view, outputs);
   if (m > 0) {
     view.sampling.logits = outputs.logits.rows(0, m);
+    if (limits_.hash_logits) hash_logits(view.sampling.logits);
     sampler_->sample(stream_, view.sampling);
     const ops::SampleOutputs& sampled = sampler_->outputs();
     const auto rows = static_cast<std::size_t>(m);
@@ -158,9 +162,18 @@ void Worker::run(const StepBatch& batch, std::byte* slab, Results& results) {
     }
   }
   results.rows = layout.logit_rows;
+  results.logits_hash = hash_;
   results.wants_logprobs = layout.wants_logprobs;
   results.done = stream_.record();
   results.seconds = seconds_between(begin, Clock::now());
+}
+
+// Before the sampling, which may write to the logits.
+void Worker::hash_logits(const Tensor& logits) {
+  std::vector<std::byte> host(logits.bytes());
+  copy_async(stream_, host.data(), logits.raw(), host.size());
+  stream_.synchronize();
+  hash_ = XXH3_64bits_withSeed(host.data(), host.size(), hash_);
 }
 
 void Worker::forward(const BatchLayout& layout, const BatchView& view, const ModelOutputs& outputs) {

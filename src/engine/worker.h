@@ -26,6 +26,7 @@ struct WorkerLimits {
   std::vector<int> pages = {};  // by KV set
   KvShape kv = {};
   DType activations = DType::kF32;  // of the hidden rows before the unembedding
+  bool hash_logits = false;
 };
 
 class Worker {
@@ -44,6 +45,8 @@ class Worker {
   StepResults collect();
 
   const Model& model() const { return *model_; }
+  // Of the logits of every step collected so far, in order: equal from run to run of the same requests.
+  std::uint64_t logits_hash() const { return logits_hash_; }
   std::string memory_table() const { return arena_->table(); }
   static std::size_t bytes(const Model& model, const WorkerLimits& limits);
 
@@ -54,12 +57,14 @@ class Worker {
     bool wants_logprobs = false;
     double seconds = 0;  // on the CPU; a GPU's are those between the events
     Event begun, done;
+    std::uint64_t logits_hash = 0;
   };
 
   void loop();
   void run(const StepBatch& batch, std::byte* slab, Results& results);
   void forward(const BatchLayout& layout, const BatchView& view, const ModelOutputs& outputs);
   void record_graphs();
+  void hash_logits(const Tensor& logits);
 
   WorkerLimits limits_;
   std::unique_ptr<Model> model_;
@@ -73,6 +78,8 @@ class Worker {
   std::map<int, Graph> graphs_;  // by rows
   std::byte* slabs_[kStepsInFlightMax] = {};
   Results results_[kStepsInFlightMax];
+  std::uint64_t hash_ = 0;         // of the worker's thread
+  std::uint64_t logits_hash_ = 0;  // of the loop thread: as of the last step collected
 
   std::mutex mutex_;
   std::condition_variable changed_;

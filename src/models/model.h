@@ -10,6 +10,7 @@
 #include "device/stream.h"
 #include "kv/kv_cache.h"
 #include "models/batch.h"
+#include "ops/force_routing/force_routing.h"
 #include "parallel/communicator.h"
 #include "parallel/plan.h"
 #include "tensor/arena.h"
@@ -42,7 +43,8 @@ struct ModelOptions {
   int rank = 0;
   WeightFormat expert_format = WeightFormat::kMxfp4;
   DType activations = DType::kF32;  // CPU: f32; GPU: bf16
-  bool bf16_experts = false;        // GPU: activations between the experts' products stay bf16, not rounded to e4m3
+  bool bf16_experts = false;        // GPU: the experts' activations stay bf16, not rounded to e4m3
+  ops::RoutingMode routing = ops::RoutingMode::kNatural;  // otherwise for benchmarks only
 };
 
 struct ModelOutputs {

@@ -110,7 +110,8 @@ GptOss::GptOss(WeightSource& source, const ModelOptions& options, const Stream& 
       stream_(stream),
       activation_dtype_(options.activations),
       ranks_(options.plan.ranks()),
-      rope_(config_.rope) {
+      rope_(config_.rope),
+      forced_routing_(options.routing, config_.experts) {
   CHECK(activation_dtype_ == DType::kF32 || activation_dtype_ == DType::kBf16, "activations in {}",
         dtype_name(activation_dtype_));
   check_layout(config_, options.plan);
@@ -285,6 +286,7 @@ void GptOss::forward(const Batch& batch, KvCache& kv, const Stream& s, Communica
     ops::linear(s, attended, layer.output, y);
     ops::reduce_add_rms_norm(s, communicator, y, residual, layer.mlp_norm.payload, epsilon, x);
     ops::route(s, x, layer.router, routing);
+    ops::force_routing(s, forced_routing_, layer.index, routing);
     ops::experts(s, x, routing, layer.experts, config_.swiglu_limit, experts_scratch, y);
     delta = y;
   }

@@ -81,6 +81,7 @@ class GptOss final : public Model {
   std::unique_ptr<Arena> arena_;   // weights and the RoPE table
   GptOssWeights weights_;
   ops::Rope rope_;
+  ops::ForcedRouting forced_routing_;
   std::int64_t rows_max_ = 0;
   Activations activations_;                         // of rows_max_ rows
   std::vector<ops::AttentionWork> attention_work_;  // by KV set
