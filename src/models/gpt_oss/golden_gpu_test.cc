@@ -1,0 +1,119 @@
+// The whole model on a GPU, with activations and KV in bf16, against transformers' logits in f64 (golden_test.cc) and
+// against this repository's CPU run of the embedded model.
+//
+// Bounds are of the root mean square error over the root mean square logit. Each of about ten roundings to bf16 a layer
+// moves a row by at most 2^-9 of itself, 2^-9 / sqrt(3) on average; n of them that do not know of each other add up to
+// sqrt(n) 2^-9 / sqrt(3): 0.36 % a layer, and layers add the same way. Activations rounded to e4m3 (2^-4 / sqrt(3)
+// each, two products a layer) move the experts' part of a row by 5 %. A wrong window, sink, frequency or clamp moves
+// logits by 1.6 % to 50 % (golden_test.cc), most of that in few rows.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <numeric>
+
+#include "base/random.h"
+#include "models/model.h"
+#include "models/testing/golden_model.h"
+#include "models/testing/model_runner.h"
+
+namespace rose {
+namespace {
+
+using testing::GoldenModel;
+using testing::ModelRunner;
+using Logits = std::vector<std::vector<float>>;
+
+struct Setting {
+  bool bf16_experts = true;
+  int chunk = 512;
+};
+
+Logits run(const std::string& folder, const std::vector<std::int32_t>& tokens, const std::vector<int>& rows,
+           const Stream& stream, const Setting& setting, int first_position = 0) {
+  const DType dtype = stream.device().is_cpu() ? DType::kF32 : DType::kBf16;
+  const auto source = open_weights(folder);
+  const auto model =
+      load_model(*source, {.plan = {}, .activations = dtype, .bf16_experts = setting.bf16_experts}, stream, {});
+  const auto solo = make_solo_communicator();
+  const int count = static_cast<int>(tokens.size());
+  ModelRunner runner(
+      *model, *solo, stream,
+      {.rows_max = std::min(setting.chunk, count), .positions_max = count, .kv_dtype = dtype, .activations = dtype});
+  return runner.run(tokens, rows, setting.chunk, first_position);
+}
+
+// Root mean square of the differences over that of the expected.
+class Error {
+ public:
+  void add(double found, double expected) {
+    differences_ += (found - expected) * (found - expected);
+    sizes_ += expected * expected;
+  }
+  double value() const { return std::sqrt(differences_ / sizes_); }
+
+ private:
+  double differences_ = 0, sizes_ = 0;
+};
+
+double golden_error(const std::string& name, const Setting& setting, std::size_t index = 0) {
+  const GoldenModel golden(ROSE_SOURCE_DIR, name);
+  const std::string folder = golden.write(fmt::format("{}rose_gpu_golden_{}_{}", ::testing::TempDir(), name, getpid()));
+  const testing::GoldenRun& expected = golden.runs().at(index);
+  const Logits logits =
+      run(folder, expected.tokens, expected.row_indices(), Stream::cuda(0), setting, expected.first_position);
+  std::filesystem::remove_all(folder);
+  Error error;
+  for (std::size_t r = 0; r < expected.rows.size(); ++r) {
+    for (std::size_t i = 0; i < expected.rows[r].columns.size(); ++i) {
+      error.add(logits[r].at(static_cast<std::size_t>(expected.rows[r].columns[i])), expected.rows[r].logits[i]);
+    }
+  }
+  std::printf("  %s, %s, %s experts, chunks of %d: error %.2e\n", name.c_str(), expected.name.c_str(),
+              setting.bf16_experts ? "bf16" : "fp8", setting.chunk, error.value());
+  return error.value();
+}
+
+TEST(GptOssGpu, ThePublishedWidthInOneStep) {
+  EXPECT_LE(golden_error("wide", {}), 0.01);
+  EXPECT_LE(golden_error("wide", {.bf16_experts = false}), 0.06);
+}
+
+TEST(GptOssGpu, ThePublishedWidthInSteps) {
+  EXPECT_LE(golden_error("wide", {.chunk = 1}), 0.01);
+  EXPECT_LE(golden_error("wide", {.chunk = 3}), 0.01);
+}
+
+TEST(GptOssGpu, PositionsUpToTheLongestContext) {
+  EXPECT_LE(golden_error("tiny_a", {}, 0), 0.02);
+  EXPECT_LE(golden_error("tiny_a", {}, 1), 0.02);
+}
+
+TEST(GptOssGpu, ManyHeadsAndExperts) {
+  EXPECT_LE(golden_error("tiny_b", {}), 0.015);
+  EXPECT_LE(golden_error("tiny_b", {.bf16_experts = false, .chunk = 50}), 0.08);
+}
+
+// Longer than the window, over many pages; prefill, chunks and single rows.
+TEST(GptOssGpu, TheEmbeddedModelEqualsTheCpu) {
+  const std::string folder = std::string(ROSE_SOURCE_DIR) + "/models/rose-tiny";
+  std::vector<std::int32_t> tokens;
+  for (std::uint64_t i = 0; i < 400; ++i) tokens.push_back(static_cast<std::int32_t>(random_bits(5, i) % 2000));
+  std::vector<int> rows(tokens.size());
+  std::iota(rows.begin(), rows.end(), 0);
+  const Logits expected = run(folder, tokens, rows, Stream::cpu(4), {});
+  for (const Setting& setting : {Setting{}, Setting{.chunk = 1}, Setting{.chunk = 7}, Setting{.chunk = 150},
+                                 Setting{.bf16_experts = false}, Setting{.bf16_experts = false, .chunk = 100}}) {
+    const Logits found = run(folder, tokens, rows, Stream::cuda(0), setting);
+    Error error;
+    for (std::size_t r = 0; r < rows.size(); ++r) {
+      for (std::size_t v = 0; v < expected[r].size(); ++v) error.add(found[r][v], expected[r][v]);
+    }
+    std::printf("  rose-tiny, %s experts, chunks of %d: error %.2e\n", setting.bf16_experts ? "bf16" : "fp8",
+                setting.chunk, error.value());
+    EXPECT_LE(error.value(), setting.bf16_experts ? 0.02 : 0.10);
+  }
+}
+
+}  // namespace
+}  // namespace rose

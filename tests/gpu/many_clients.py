@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+"""many_clients.py URL [--clients 64]: the same questions one after another and all at once, at temperature 0.
+
+Every answer of the crowd is compared with its solo answer. Equal is the rule; where a kernel's sums depend on how many
+rows a step has, two tokens of nearly equal logits may change places, and the report shows the first difference.
+"""
+
+import argparse
+import concurrent.futures
+import json
+import random
+import sys
+import time
+import urllib.request
+
+WORDS = "amber birch cedar delta ember fjord grove heron inlet jasper kettle lagoon maple nectar ocean pebble".split()
+
+
+def question(number: int) -> str:
+    dice = random.Random(number)
+    kind = number % 4
+    if kind == 0:
+        return f"What is {dice.randint(100, 999)} + {dice.randint(100, 999)}?"
+    if kind == 1:
+        return f"What is {dice.randint(10, 99)} * {dice.randint(2, 9)}?"
+    if kind == 2:
+        return f"Repeat the words: {' '.join(dice.sample(WORDS, 5))}"
+    return f"How many letters has the word {dice.choice(WORDS)}?"
+
+
+def ask(url: str, number: int) -> dict:
+    body = {
+        "messages": [{"role": "user", "content": question(number)}],
+        "temperature": 0,
+        "max_tokens": 200,
+        "logprobs": True,
+    }
+    request = urllib.request.Request(
+        f"{url}/v1/chat/completions", json.dumps(body).encode(), {"content-type": "application/json"}
+    )
+    with urllib.request.urlopen(request, timeout=120) as response:
+        return json.load(response)["choices"][0]
+
+
+def text_of(choice: dict) -> str:
+    message = choice["message"]
+    return f"{message.get('reasoning') or ''} | {message.get('content') or ''}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("url")
+    parser.add_argument("--clients", type=int, default=64)
+    options = parser.parse_args()
+    numbers = range(options.clients)
+    begin = time.monotonic()
+    solo = [ask(options.url, n) for n in numbers]
+    solo_s = time.monotonic() - begin
+    begin = time.monotonic()
+    with concurrent.futures.ThreadPoolExecutor(options.clients) as pool:
+        crowd = list(pool.map(lambda n: ask(options.url, n), numbers))
+    crowd_s = time.monotonic() - begin
+    different = [n for n in numbers if text_of(solo[n]) != text_of(crowd[n])]
+    print(f"{options.clients} clients: one after another {solo_s:.2f} s, at once {crowd_s:.2f} s; {len(different)} answers differ")
+    for n in different[:5]:
+        print(f"  {question(n)}\n    alone: {text_of(solo[n])}\n    crowd: {text_of(crowd[n])}")
+    return 1 if different else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
