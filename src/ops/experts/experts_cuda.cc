@@ -15,31 +15,35 @@ using rose::cuda::MapType;
 using rose::cuda::matrix_map;
 using rose::cuda::Swizzle;
 
-constexpr int kTileN = ExpertConfig<ExpertStage::kGateUp>::kN;
-static_assert(kTileN == ExpertConfig<ExpertStage::kDown>::kN);
-
 std::int64_t rounded_up(std::int64_t value, std::int64_t unit) { return (value + unit - 1) / unit * unit; }
 std::int64_t blocks_of(std::int64_t size) { return (size + 127) / 128; }
 
+// Rows an expert up to which products are bound by the bytes of the weights.
+constexpr int kNarrowMean = 24;
+
+constexpr int kWideRows = ExpertWide::kParts * ExpertWide::kPart,
+              kNarrowRows = ExpertNarrow::kParts * ExpertNarrow::kPart;
+
 // Places of the sorted order: every run may waste up to its alignment; loads of a last tile may look past the end.
 int positions_of(const ExpertWorkShape& shape) {
-  return static_cast<int>(rounded_up(
-      shape.rows_max * shape.experts_per_token + shape.experts_held * ExpertSort::kRunAlignment + ExpertSort::kTileRows,
-      ExpertSort::kTileRows));
+  return shape.rows_max * shape.experts_per_token + shape.experts_held * ExpertSort::kRunAlignment + kWideRows;
 }
 
 struct WorkLayout {
-  explicit WorkLayout(const ExpertWorkShape& shape) : positions_stride(positions_of(shape)) {
-    const auto stride = static_cast<std::size_t>(positions_stride);
-    const auto hidden = static_cast<std::size_t>(shape.hidden),
-               intermediate = static_cast<std::size_t>(shape.intermediate);
-    positions = take(static_cast<std::size_t>(shape.rows_max) * static_cast<std::size_t>(shape.experts_per_token) * 4);
+  explicit WorkLayout(const ExpertWorkShape& shape)
+      : positions_stride(static_cast<int>(rounded_up(positions_of(shape), 8))) {
+    const auto stride = static_cast<std::size_t>(positions_stride), rows = static_cast<std::size_t>(shape.rows_max),
+               top = static_cast<std::size_t>(shape.experts_per_token),
+               held = static_cast<std::size_t>(shape.experts_held), hidden = static_cast<std::size_t>(shape.hidden);
+    const auto hidden_steps = static_cast<std::size_t>(blocks_of(shape.hidden)),
+               intermediate_steps = static_cast<std::size_t>(blocks_of(shape.intermediate));
+    positions = take(rows * top * 4);
     weights = take(stride * 4);
-    tiles = take((stride / ExpertSort::kTileRows + static_cast<std::size_t>(shape.experts_held)) * 16);
+    tiles = take((rows * top / kNarrowRows + held) * 16);
     tile_count = take(4);
-    x = take(stride * hidden);
-    x_scales = take((hidden + 127) / 128 * stride * 4);
-    activations = take(stride * intermediate);
+    x = take(stride * hidden_steps * 128);
+    x_scales = take(hidden_steps * stride * 4);
+    activations = take(stride * intermediate_steps * 128);
     weighted = take(stride * hidden * 2);
   }
   std::size_t take(std::size_t size) {
@@ -56,34 +60,61 @@ T* at(const ExpertWork& work, std::size_t offset) {
   return static_cast<T*>(static_cast<void*>(static_cast<std::byte*>(work.memory) + offset));
 }
 
-CUtensorMap packed_map(const Weight& weight) {
-  const auto row = static_cast<std::uint64_t>(weight.in / 2), out = static_cast<std::uint64_t>(weight.out);
+// Boxes of 128 features by one stage's inputs: 64 or 128 bytes.
+CUtensorMap weight_map(const Weight& weight, bool narrow) {
+  const bool fp8 = weight.format == WeightFormat::kFp8;
+  const auto row = static_cast<std::uint64_t>(fp8 ? weight.in : weight.in / 2),
+             out = static_cast<std::uint64_t>(weight.out);
+  const std::uint32_t box = fp8 || narrow ? 128 : 64;
   return make_tensor_map<3>(weight.payload.raw(), MapType::kByte,
-                            {{row, out, static_cast<std::uint64_t>(weight.experts)}, {row, row * out}, {64, kTileN, 1}},
-                            Swizzle::kNone);
+                            {{row, out, static_cast<std::uint64_t>(weight.experts)}, {row, row * out}, {box, 128, 1}},
+                            box == 128 ? Swizzle::k128 : Swizzle::kNone);
 }
 
-ExpertProduct product(const Weight& weight, const ExpertScales& scales, const void* x, int positions_stride) {
+ExpertProduct product(const Weight& weight, const ExpertScales& scales, bool narrow, const void* x,
+                      int positions_stride) {
   ExpertProduct params{};
-  params.x =
-      matrix_map(x, MapType::kByte, positions_stride, weight.in, weight.in, ExpertSort::kTileRows, 128, Swizzle::k128);
-  params.weight = packed_map(weight);
-  params.weight_scales = scales.scales.as<std::uint8_t>();
+  const std::int64_t width = rounded_up(weight.in, 128);
+  for (int i = 0; i < ExpertProduct::kXMaps; ++i) {
+    params.x[i] =
+        matrix_map(x, MapType::kByte, positions_stride, width, width, ExpertProduct::kXBox >> i, 128, Swizzle::k128);
+  }
+  params.weight = weight_map(weight, narrow);
+  params.weight_scales = scales.scales.empty() ? nullptr : scales.scales.as<std::uint8_t>();
   params.weight_bases = scales.bases.as<float>();
   params.bias = static_cast<const std::uint16_t*>(weight.bias.raw());
   params.in = static_cast<int>(weight.in);
   params.out_features = static_cast<int>(weight.out);
-  params.out_padded = static_cast<int>(scales.scales.size(2));
+  params.out_padded = static_cast<int>(rounded_up(weight.out, 128));
   params.positions_stride = positions_stride;
   params.bases_stride = static_cast<int>(scales.bases.size(2));
   return params;
+}
+
+template <ExpertStage kStage, ExpertForm kForm>
+void launch(const ExpertProduct& params, bool narrow, const Stream& stream) {
+  const int multiprocessors = rose::cuda::multiprocessors(stream);
+  if (narrow) {
+    launch_expert_product<kStage, kForm, ExpertNarrow>(params, multiprocessors, rose::cuda::native_stream(stream));
+  } else {
+    launch_expert_product<kStage, kForm, ExpertWide>(params, multiprocessors, rose::cuda::native_stream(stream));
+  }
+}
+
+template <ExpertStage kStage>
+void launch(const ExpertProduct& params, WeightFormat format, bool narrow, const Stream& stream) {
+  if (format == WeightFormat::kFp8) {
+    launch<kStage, ExpertForm::kFp8>(params, narrow, stream);
+  } else {
+    launch<kStage, ExpertForm::kMxfp4>(params, narrow, stream);
+  }
 }
 
 }  // namespace
 
 std::int64_t expert_scale_bytes(WeightFormat format, std::int64_t experts, std::int64_t out, std::int64_t in) {
   if (format != WeightFormat::kMxfp4) return 0;
-  return experts * blocks_of(in) * blocks_of(out) * 512 + 1024;
+  return experts * blocks_of(in) * blocks_of(out) * 512;
 }
 
 std::int64_t expert_base_bytes(std::int64_t experts, std::int64_t out, std::int64_t in) {
@@ -149,17 +180,12 @@ std::size_t expert_work_bytes(const ExpertWorkShape& shape) {
   return std::max(WorkLayout(shape).bytes, experts_decode_work_bytes(decode_shape(shape)));
 }
 
-void experts(const Stream& stream, const ExpertCall& call) {
-  const int rows = static_cast<int>(call.x.size(0)), k = static_cast<int>(call.routing.experts.size(1));
+// Sort, quantize, both products in FP8, weighted sum.
+void experts_rounded(const Stream& stream, const ExpertCall& call, ExpertTiles tiles) {
   const Weight &gate_up = call.weights.gate_up, &down = call.weights.down;
-  CHECK(rows <= call.work.shape.rows_max && k == call.work.shape.experts_per_token,
-        "experts: {} rows of {} in work for {}, {}", rows, k, call.work.shape.rows_max,
-        call.work.shape.experts_per_token);
+  const int rows = static_cast<int>(call.x.size(0)), k = static_cast<int>(call.routing.experts.size(1));
+  const bool narrow = tiles == ExpertTiles::kNarrow;
   if (rows == 0) return;
-  if (call.bf16_activations || (rows <= kExpertDecodeRowsMax && experts_decode_takes(call.weights))) {
-    exact(stream, call);
-    return;
-  }
   const WorkLayout layout(call.work.shape);
   const cudaStream_t native = rose::cuda::native_stream(stream);
 
@@ -170,6 +196,8 @@ void experts(const Stream& stream, const ExpertCall& call) {
   sort.k = k;
   sort.first_expert = static_cast<int>(call.weights.first_expert);
   sort.experts_held = static_cast<int>(gate_up.experts);
+  sort.tile_rows = narrow ? kNarrowRows : kWideRows;
+  sort.part_rows = narrow ? ExpertNarrow::kPart : ExpertWide::kPart;
   sort.positions = at<int>(call.work, layout.positions);
   sort.sorted_weights = at<float>(call.work, layout.weights);
   sort.tile_count = at<int>(call.work, layout.tile_count);
@@ -182,27 +210,41 @@ void experts(const Stream& stream, const ExpertCall& call) {
        at<float>(call.work, layout.x_scales), rows, k, hidden, layout.positions_stride},
       native);
 
-  const int blocks = rose::cuda::multiprocessors(stream);
   ExpertProduct first =
-      product(gate_up, call.weights.gate_up_scales, at<void>(call.work, layout.x), layout.positions_stride);
+      product(gate_up, call.weights.gate_up_scales, narrow, at<void>(call.work, layout.x), layout.positions_stride);
   first.x_scales = at<float>(call.work, layout.x_scales);
   first.tiles = sort.tiles;
   first.tile_count = sort.tile_count;
   first.out = at<void>(call.work, layout.activations);
   first.swiglu_limit = call.swiglu_limit;
-  launch_expert_product<ExpertStage::kGateUp>(first, blocks, native);
+  launch<ExpertStage::kGateUp>(first, gate_up.format, narrow, stream);
 
   ExpertProduct second =
-      product(down, call.weights.down_scales, at<void>(call.work, layout.activations), layout.positions_stride);
+      product(down, call.weights.down_scales, narrow, at<void>(call.work, layout.activations), layout.positions_stride);
   second.tiles = sort.tiles;
   second.tile_count = sort.tile_count;
   second.sorted_weights = sort.sorted_weights;
   second.out = at<void>(call.work, layout.weighted);
-  launch_expert_product<ExpertStage::kDown>(second, blocks, native);
+  launch<ExpertStage::kDown>(second, down.format, narrow, stream);
 
   launch_expert_combine({at<std::uint16_t>(call.work, layout.weighted), sort.positions,
                          static_cast<std::uint16_t*>(call.y.raw()), rows, k, hidden},
                         native);
+}
+
+void experts(const Stream& stream, const ExpertCall& call) {
+  const std::int64_t rows = call.x.size(0), k = call.routing.experts.size(1);
+  CHECK(rows <= call.work.shape.rows_max && k == call.work.shape.experts_per_token &&
+            call.weights.gate_up.experts <= ExpertSort::kExpertsMax,
+        "experts: {} rows of {}, {} experts, in work for {}, {}", rows, k, call.weights.gate_up.experts,
+        call.work.shape.rows_max, call.work.shape.experts_per_token);
+  if (rows == 0) return;
+  if (call.bf16_activations || (rows <= kExpertDecodeRowsMax && experts_decode_takes(call.weights))) {
+    exact(stream, call);
+  } else {
+    const bool few = rows * k <= call.weights.gate_up.experts * kNarrowMean;
+    experts_rounded(stream, call, few ? ExpertTiles::kNarrow : ExpertTiles::kWide);
+  }
 }
 
 }  // namespace rose::ops::cuda

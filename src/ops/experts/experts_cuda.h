@@ -53,4 +53,9 @@ struct ExpertCall {
 // neighbours. The same call gives the same bits in every launch.
 void experts(const Stream& stream, const ExpertCall& call);
 
+// The path of many rows for any number of rows, with tiles for few or for many rows of an expert: what tests and
+// benchmarks ask for.
+enum class ExpertTiles { kNarrow, kWide };
+void experts_rounded(const Stream& stream, const ExpertCall& call, ExpertTiles tiles);
+
 }  // namespace rose::ops::cuda

@@ -13,7 +13,7 @@
 #include <cstring>
 
 #include "ops/experts/experts_decode_cuda.h"
-#include "ops/testing/gpu.h"
+#include "ops/experts/experts_gpu_problem.h"
 
 namespace rose::ops {
 namespace {
@@ -68,8 +68,7 @@ struct Problem {
 // Runs `times` launches one after another on fresh, poisoned outputs; the last result.
 OwnedTensor on_gpu(const Case& c, const Problem& problem, int times = 1) {
   Gpu gpu;
-  const ExpertWeights weights{
-      .gate_up = gpu.upload(*problem.gate_up), .down = gpu.upload(*problem.down), .first_expert = c.first};
+  const testing::GpuExperts held(gpu, *problem.gate_up, *problem.down, c.first);
   const cuda::ExpertDecodeShape shape{.rows_max = std::min(c.rows + 3, cuda::kExpertDecodeRowsMax),
                                       .experts_per_token = c.top,
                                       .hidden = c.hidden,
@@ -82,7 +81,7 @@ OwnedTensor on_gpu(const Case& c, const Problem& problem, int times = 1) {
     const Tensor y = gpu.like(*actual);
     cuda::experts_decode(gpu.stream, {.x = x,
                                       .routing = routing,
-                                      .weights = weights,
+                                      .weights = held.weights,
                                       .swiglu_limit = 7,
                                       .shape = shape,
                                       .work = work.raw(),

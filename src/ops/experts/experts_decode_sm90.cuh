@@ -361,8 +361,8 @@ __device__ inline void decode_setup(DecodeShared<C>& shared) {
 template <DecodeStage kStage, class C>
 __global__ void __launch_bounds__(DecodeShared<C>::kThreads, C::kBlocks)
     expert_decode_kernel(const __grid_constant__ ExpertDecode params) {
-  extern __shared__ std::uint8_t raw[];
-  auto& shared = *reinterpret_cast<DecodeShared<C>*>((reinterpret_cast<std::uintptr_t>(raw) + 127) / 128 * 128);
+  extern __shared__ __align__(1024) std::uint8_t memory[];  // aligned by its declaration: an address of known space
+  auto& shared = *reinterpret_cast<DecodeShared<C>*>(memory);
   decode_setup(shared);
   if constexpr (kStage == DecodeStage::kGateUp) ptx::dependency_wait();
   ptx::dependents_launch();
@@ -386,7 +386,7 @@ __global__ void __launch_bounds__(DecodeShared<C>::kThreads, C::kBlocks)
 
 template <DecodeStage kStage, class C>
 void launch_decode(const ExpertDecode& params, int multiprocessors, cudaStream_t stream) {
-  constexpr std::size_t kBytes = sizeof(DecodeShared<C>) + 127;
+  constexpr std::size_t kBytes = sizeof(DecodeShared<C>);
   static_assert(kBytes <= (C::kBlocks == 1 ? 227 : 113) * 1024);
   rose::cuda::check_status(
       cudaFuncSetAttribute(expert_decode_kernel<kStage, C>, cudaFuncAttributePreferredSharedMemoryCarveout, 100),

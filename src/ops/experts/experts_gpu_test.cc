@@ -1,29 +1,39 @@
 // The FP8 products against a double-precision computation that rounds where the kernels do: x to e4m3 with one scale
-// for 128 neighbours, the activation to e4m3 of 8 a, each weighted row to bf16. What is left is f32 accumulation, bf16
-// rounding of the rows (2^-9 each, at most 4 of them) and activations that fall on the other side of a rounding edge:
-// each such flip is one e4m3 step of one of the `intermediate` terms, so the norm of the difference stays far under 1 %
-// while a wrong scale, a swapped nibble or a missed bias is tens of percent.
+// for 128 neighbours, the activation to e4m3 of 8 a, each weighted row to bf16. What is left is the accumulation (FP8
+// WGMMA keeps about 13 bits inside a step of 128), bf16 rounding of the rows (2^-9 each, at most 4 of them) and
+// activations that fall on the other side of a rounding edge: an error of 2^-13 of a sum meets an edge, 2^-3 of the
+// number apart, for a few in a thousand of them, and each such flip is up to 2^-3 of one of the `intermediate` terms. So
+// the norm of the difference stays far under 1 % over all rows. In one row a single flip may hit the term that makes
+// most of its norm: under 8 %, while a wrong scale, a swapped nibble, a row of somebody else or a missed bias is more.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
-#include "ops/experts/experts.h"
-#include "ops/experts/experts_cuda.h"
-#include "ops/testing/gpu.h"
+#include "ops/experts/experts_gpu_problem.h"
 
 namespace rose::ops {
 namespace {
 
 using testing::Gpu;
 using testing::OwnedTensor;
+using testing::OwnedWeight;
+
+constexpr int kTop = 4;
+
+enum class Choice { kSpread, kAllTakeTheSame, kMostTakeOne };
 
 struct Case {
   const char* name;
   int rows, hidden, intermediate, experts, held, first;
-  bool one_takes_all;
+  Choice choice = Choice::kSpread;
+  WeightFormat format = WeightFormat::kMxfp4;
 };
 
+std::uint64_t unsigned_of(int value) { return static_cast<std::uint64_t>(value); }
+
+// Rounded to e4m3 with a scale for every 128 numbers.
 std::vector<double> quantized_row(const Tensor& x, int row) {
   const auto width = static_cast<int>(x.size(1));
   std::vector<double> out;
@@ -38,17 +48,31 @@ std::vector<double> quantized_row(const Tensor& x, int row) {
   return out;
 }
 
-std::vector<double> product(const Weight& weight, int expert, const std::vector<double>& x) {
-  std::vector<float> row(static_cast<std::size_t>(weight.in));
-  std::vector<double> y;
-  for (std::int64_t o = 0; o < weight.out; ++o) {
-    decode_row(weight, expert, o, row.data());
-    double sum = to_float(weight.bias.as<Bf16>()[expert * weight.out + o]);
-    for (std::size_t i = 0; i < row.size(); ++i) sum += row[i] * x[i];
-    y.push_back(sum);
+class Decoded {
+ public:
+  explicit Decoded(const Weight& weight)
+      : weight_(weight), numbers_(static_cast<std::size_t>(weight.experts * weight.out * weight.in)) {
+    for (std::int64_t e = 0; e < weight.experts; ++e) {
+      for (std::int64_t o = 0; o < weight.out; ++o) {
+        decode_row(weight, e, o, &numbers_[static_cast<std::size_t>((e * weight.out + o) * weight.in)]);
+      }
+    }
   }
-  return y;
-}
+  std::vector<double> product(int expert, const std::vector<double>& x) const {
+    std::vector<double> y;
+    for (std::int64_t o = 0; o < weight_.out; ++o) {
+      const float* row = &numbers_[static_cast<std::size_t>((expert * weight_.out + o) * weight_.in)];
+      double sum = to_float(weight_.bias.as<Bf16>()[expert * weight_.out + o]);
+      for (std::size_t i = 0; i < x.size(); ++i) sum += row[i] * x[i];
+      y.push_back(sum);
+    }
+    return y;
+  }
+
+ private:
+  Weight weight_;
+  std::vector<float> numbers_;
+};
 
 std::vector<double> activation(const std::vector<double>& u, double limit) {
   std::vector<double> a;
@@ -60,90 +84,197 @@ std::vector<double> activation(const std::vector<double>& u, double limit) {
   return a;
 }
 
+struct Problem {
+  explicit Problem(const Case& c)
+      : gate_up(testing::random_weight(c.format, {.experts = c.held, .out = 2 * c.intermediate, .in = c.hidden}, 2)),
+        down(testing::random_weight(c.format, {.experts = c.held, .out = c.hidden, .in = c.intermediate}, 3)),
+        x(DType::kBf16, {c.rows, c.hidden}),
+        chosen(DType::kI32, {c.rows, kTop}),
+        weights(DType::kF32, {c.rows, kTop}) {
+    // Sums of about 3, most of them inside the clamps; groups of 128 differ in size, so that each scale counts.
+    const float size = (c.format == WeightFormat::kFp8 ? 0.1f : 5.f) / std::sqrt(static_cast<float>(c.hidden));
+    for (int r = 0; r < c.rows; ++r) {
+      for (int i = 0; i < c.hidden; ++i) {
+        const auto at = static_cast<std::uint64_t>(r) * unsigned_of(c.hidden) + unsigned_of(i);
+        const auto smaller = random_bits(7, unsigned_of(r * 64 + i / 128)) % 4;
+        x->row<Bf16>(r)[i] = to_bf16(std::ldexp(testing::random_value(1, at, size), -static_cast<int>(smaller)));
+      }
+      const std::uint64_t bits = random_bits(9, unsigned_of(r));
+      const bool first = c.choice == Choice::kAllTakeTheSame || (c.choice == Choice::kMostTakeOne && bits % 16 != 0);
+      const int start = first ? 0 : static_cast<int>(bits / 16 % unsigned_of(c.experts));
+      const int stride = c.choice == Choice::kMostTakeOne && c.experts > 8 ? 1 + static_cast<int>(bits / 4096 % 2) : 1;
+      for (int i = 0; i < kTop; ++i) {
+        chosen->row<std::int32_t>(r)[i] = (start + i * stride) % c.experts;
+        weights->row<float>(r)[i] = 0.4f - 0.1f * static_cast<float>(i);
+      }
+    }
+  }
+  OwnedWeight gate_up, down;
+  OwnedTensor x, chosen, weights;
+};
+
+struct OnGpu {
+  OnGpu(const Case& c, const Problem& problem)
+      : held(gpu, *problem.gate_up, *problem.down, c.first),
+        routing{.experts = gpu.upload(*problem.chosen), .weights = gpu.upload(*problem.weights)},
+        x(gpu.upload(*problem.x)),
+        result(DType::kBf16, {c.rows, c.hidden}) {
+    work.shape = {.rows_max = c.rows + 5,
+                  .experts_per_token = kTop,
+                  .experts_held = c.held,
+                  .hidden = c.hidden,
+                  .intermediate = c.intermediate};
+    const OwnedTensor memory(DType::kU8, {static_cast<std::int64_t>(cuda::expert_work_bytes(work.shape))});
+    work.memory = gpu.like(*memory).raw();  // poisoned
+  }
+  template <class Run>
+  const Tensor& run(const Run& run_call, bool bf16_activations = false) {
+    const Tensor y = gpu.like(*result);
+    run_call(gpu.stream, cuda::ExpertCall{.x = x,
+                                          .routing = routing,
+                                          .weights = held.weights,
+                                          .swiglu_limit = 7,
+                                          .work = work,
+                                          .y = y,
+                                          .bf16_activations = bf16_activations});
+    gpu.download(y, *result);
+    return *result;
+  }
+  Gpu gpu;
+  testing::GpuExperts held;
+  Routing routing;
+  cuda::ExpertWork work;
+  Tensor x;
+  OwnedTensor result;
+};
+
+auto rounded(cuda::ExpertTiles tiles) {
+  return [tiles](const Stream& stream, const cuda::ExpertCall& call) { cuda::experts_rounded(stream, call, tiles); };
+}
+
+// [rows, hidden] f32
+OwnedTensor rounded_computation(const Case& c, const Problem& problem) {
+  const Decoded gate_up(*problem.gate_up), down(*problem.down);
+  OwnedTensor want(DType::kF32, {c.rows, c.hidden}, 0);
+  Stream::cpu(8).parallel_for(static_cast<std::size_t>(c.rows), 1, [&](std::size_t begin, std::size_t end) {
+    for (auto r = static_cast<int>(begin); r < static_cast<int>(end); ++r) {
+      const std::vector<double> input = quantized_row(*problem.x, r);
+      for (int i = 0; i < kTop; ++i) {
+        const int expert = problem.chosen->row<std::int32_t>(r)[i] - c.first;
+        if (expert < 0 || expert >= c.held) continue;
+        const std::vector<double> out = down.product(expert, activation(gate_up.product(expert, input), 7));
+        for (std::size_t d = 0; d < out.size(); ++d) {
+          want->row<float>(r)[d] +=
+              to_float(to_bf16(static_cast<float>(out[d] * static_cast<double>(problem.weights->row<float>(r)[i]))));
+        }
+      }
+    }
+  });
+  return want;
+}
+
+void expect_near(const Tensor& want, const Tensor& actual, double all_rows, double one_row) {
+  double error = 0, norm = 0;
+  for (int r = 0; r < want.size(0); ++r) {
+    double row_error = 0, row_norm = 0;
+    for (int d = 0; d < want.size(1); ++d) {
+      const double got = to_float(actual.row<Bf16>(r)[d]), w = static_cast<double>(want.row<float>(r)[d]);
+      ASSERT_TRUE(std::isfinite(got)) << "row " << r << ", element " << d;
+      row_error += (got - w) * (got - w);
+      row_norm += w * w;
+    }
+    ASSERT_LE(std::sqrt(row_error), one_row * std::sqrt(row_norm)) << "row " << r << " of norm " << std::sqrt(row_norm);
+    error += row_error;
+    norm += row_norm;
+  }
+  EXPECT_LE(std::sqrt(error), all_rows * std::sqrt(norm)) << std::sqrt(error / norm);
+}
+
 class CudaExperts : public ::testing::TestWithParam<Case> {};
 
 TEST_P(CudaExperts, EqualsTheRoundedComputation) {
   const Case c = GetParam();
-  constexpr int kTop = 4;
-  const auto x = testing::random_tensor(DType::kBf16, {c.rows, c.hidden}, 1, 3.f);
-  const auto gate_up =
-      testing::random_weight(WeightFormat::kMxfp4, {.experts = c.held, .out = 2 * c.intermediate, .in = c.hidden}, 2);
-  const auto down =
-      testing::random_weight(WeightFormat::kMxfp4, {.experts = c.held, .out = c.hidden, .in = c.intermediate}, 3);
-  OwnedTensor chosen(DType::kI32, {c.rows, kTop}), weights(DType::kF32, {c.rows, kTop});
-  for (int r = 0; r < c.rows; ++r) {
-    for (int i = 0; i < kTop; ++i) {
-      const int start =
-          c.one_takes_all
-              ? 0
-              : static_cast<int>(random_bits(9, static_cast<std::uint64_t>(r)) % static_cast<std::uint64_t>(c.experts));
-      chosen->row<std::int32_t>(r)[i] = (start + i) % c.experts;
-      weights->row<float>(r)[i] = 0.4f - 0.1f * static_cast<float>(i);
-    }
+  const Problem problem(c);
+  OnGpu on_gpu(c, problem);
+  EXPECT_EQ(on_gpu.held.inexact_tiles(on_gpu.gpu), 0);
+  const OwnedTensor want = rounded_computation(c, problem);
+  for (const auto tiles : {cuda::ExpertTiles::kNarrow, cuda::ExpertTiles::kWide}) {
+    SCOPED_TRACE(tiles == cuda::ExpertTiles::kNarrow ? "narrow tiles" : "wide tiles");
+    expect_near(*want, on_gpu.run(rounded(tiles)), 0.006, 0.08);
   }
-  double error = 0, norm = 0;
-  Gpu gpu;
-  const ExpertWeights held{.gate_up = gpu.upload(*gate_up), .down = gpu.upload(*down), .first_expert = c.first};
-  const OwnedTensor zero(DType::kI32, {1}, 0);
-  const Tensor inexact = gpu.upload(*zero);
-  const OwnedTensor up_memory(DType::kU8, {static_cast<std::int64_t>(cuda::prepared_bytes(held.gate_up))}),
-      down_memory(DType::kU8, {static_cast<std::int64_t>(cuda::prepared_bytes(held.down))});
-  const auto up_scales =
-      cuda::prepare(gpu.stream, held.gate_up, gpu.like(*up_memory).raw(), inexact.as<std::int32_t>());
-  const auto down_scales =
-      cuda::prepare(gpu.stream, held.down, gpu.like(*down_memory).raw(), inexact.as<std::int32_t>());
-  cuda::ExpertWork work{.shape = {.rows_max = c.rows + 5,
-                                  .experts_per_token = kTop,
-                                  .experts_held = c.held,
-                                  .hidden = c.hidden,
-                                  .intermediate = c.intermediate}};
-  const OwnedTensor memory(DType::kU8, {static_cast<std::int64_t>(cuda::expert_work_bytes(work.shape))});
-  work.memory = gpu.like(*memory).raw();  // poisoned
-  const Routing routing{.experts = gpu.upload(*chosen), .weights = gpu.upload(*weights)};
-  OwnedTensor actual(DType::kBf16, {c.rows, c.hidden});
-  const Tensor y = gpu.like(*actual), device_x = gpu.upload(*x);
-  cuda::experts(gpu.stream, {.x = device_x,
-                             .routing = routing,
-                             .weights = held,
-                             .gate_up = up_scales,
-                             .down = down_scales,
-                             .swiglu_limit = 7,
-                             .work = work,
-                             .y = y});
-  gpu.download(y, *actual);
-  OwnedTensor tiles(DType::kI32, {1});
-  gpu.download(inexact, *tiles);
-  EXPECT_EQ(tiles->as<std::int32_t>()[0], 0);
-
-  for (int r = 0; r < c.rows; ++r) {
-    const std::vector<double> input = quantized_row(*x, r);
-    std::vector<double> want(static_cast<std::size_t>(c.hidden), 0);
-    for (int i = 0; i < kTop; ++i) {
-      const int expert = chosen->row<std::int32_t>(r)[i] - c.first;
-      if (expert < 0 || expert >= c.held) continue;
-      const std::vector<double> out = product(*down, expert, activation(product(*gate_up, expert, input), 7));
-      for (std::size_t d = 0; d < want.size(); ++d) {
-        want[d] += to_float(to_bf16(static_cast<float>(out[d] * weights->row<float>(r)[i])));
-      }
-    }
-    for (std::size_t d = 0; d < want.size(); ++d) {
-      const double got = to_float(actual->row<Bf16>(r)[d]);
-      ASSERT_TRUE(std::isfinite(got)) << c.name << ": row " << r << ", element " << d;
-      error += (got - want[d]) * (got - want[d]);
-      norm += want[d] * want[d];
-    }
-  }
-  EXPECT_LT(std::sqrt(error), 0.006 * std::sqrt(norm)) << c.name << ": " << std::sqrt(error / norm);
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, CudaExperts,
-                         ::testing::Values(Case{"one_row", 1, 256, 320, 4, 4, 0, false},
-                                           Case{"tails", 70, 192, 320, 8, 8, 0, false},
-                                           Case{"wide_tile", 40, 320, 160, 4, 4, 0, false},
-                                           Case{"one_takes_all", 150, 192, 192, 8, 8, 0, true},
-                                           Case{"some_held", 60, 192, 320, 8, 3, 2, false},
-                                           Case{"published_width", 9, 2880, 2880, 4, 4, 0, false}),
-                         [](const auto& info) { return info.param.name; });
+Case same(const char* name, int rows, WeightFormat format = WeightFormat::kMxfp4) {
+  return {name, rows, 256, 320, 4, 4, 0, Choice::kAllTakeTheSame, format};
+}
+
+constexpr WeightFormat kFp8 = WeightFormat::kFp8;
+
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, CudaExperts,
+    ::testing::Values(same("rows_1", 1), same("rows_9", 9), same("rows_17", 17), same("rows_25", 25),
+                      same("rows_40", 40), same("rows_63", 63), same("rows_64", 64), same("rows_65", 65),
+                      same("rows_90", 90), same("rows_100", 100), same("rows_127", 127), same("rows_128", 128),
+                      same("rows_129", 129), same("rows_150", 150), same("rows_170", 170), same("rows_200", 200),
+                      same("rows_256", 256), same("rows_300", 300), same("rows_513", 513), same("fp8_rows_1", 1, kFp8),
+                      same("fp8_rows_65", 65, kFp8), same("fp8_rows_300", 300, kFp8),
+                      Case{"spread", 513, 256, 320, 32, 32, 0},
+                      Case{"most_take_one", 300, 256, 320, 64, 64, 0, Choice::kMostTakeOne},
+                      Case{"whole_steps", 70, 128, 128, 8, 8, 0}, Case{"odd_widths", 70, 192, 352, 8, 8, 0},
+                      Case{"odder_widths", 70, 96, 160, 8, 8, 0}, Case{"some_held", 300, 192, 320, 16, 3, 2},
+                      Case{"many_experts", 40, 64, 96, 256, 256, 0}, Case{"shards_736", 20, 512, 736, 4, 4, 0},
+                      Case{"shards_672", 20, 512, 672, 4, 4, 0}, Case{"shards_192", 20, 2880, 192, 4, 4, 0},
+                      Case{"published_width", 9, 2880, 2880, 4, 4, 0},
+                      Case{"fp8_published_width", 9, 2880, 2880, 4, 4, 0, Choice::kSpread, kFp8},
+                      Case{"fp8_odd_widths", 70, 192, 352, 8, 8, 0, Choice::kSpread, kFp8}),
+    [](const auto& info) { return info.param.name; });
+
+// Places among an expert's rows are dealt in the order of arrival: no result may depend on them.
+TEST(CudaExpertsRepeat, SameBitsInEveryLaunch) {
+  const Case c{"", 300, 256, 320, 8, 8, 0};
+  const Problem problem(c);
+  OnGpu on_gpu(c, problem);
+  for (const auto tiles : {cuda::ExpertTiles::kNarrow, cuda::ExpertTiles::kWide}) {
+    OwnedTensor once(DType::kBf16, {c.rows, c.hidden});
+    std::memcpy(once->raw(), on_gpu.run(rounded(tiles)).raw(), once->bytes());
+    for (int i = 0; i < 10; ++i) {
+      ASSERT_EQ(std::memcmp(on_gpu.run(rounded(tiles)).raw(), once->raw(), once->bytes()), 0) << "launch " << i;
+    }
+  }
+}
+
+TEST(CudaExpertsWork, NoRowIsHeldHere) {
+  const Case c{"", 70, 256, 320, 16, 4, 8, Choice::kAllTakeTheSame};
+  const Problem problem(c);
+  OnGpu on_gpu(c, problem);
+  for (const auto tiles : {cuda::ExpertTiles::kNarrow, cuda::ExpertTiles::kWide}) {
+    const Tensor& y = on_gpu.run(rounded(tiles));
+    for (std::int64_t i = 0; i < y.elements(); ++i) ASSERT_EQ(to_float(y.as<Bf16>()[i]), 0.f) << i;
+  }
+}
+
+// The reference path of experts(): bf16 activations in any number of rows, here three chunks. Bounds: see
+// experts_decode_gpu_test.cc.
+TEST(CudaExpertsBf16, EqualsTheReferenceInManyRows) {
+  const Case c{"", 150, 256, 320, 8, 8, 0};
+  const Problem problem(c);
+  OnGpu on_gpu(c, problem);
+  OwnedTensor want(DType::kF32, {c.rows, c.hidden});
+  ref::experts(Stream::cpu(8), *problem.x, {.experts = *problem.chosen, .weights = *problem.weights},
+               {.gate_up = *problem.gate_up, .down = *problem.down}, 7, *want);
+  const auto run = [](const Stream& stream, const cuda::ExpertCall& call) { cuda::experts(stream, call); };
+  expect_near(*want, on_gpu.run(run, true), 3.0 / 512, 3.0 / 512);
+}
+
+// Exponents of a tile that span more than e4m3 holds are reported.
+TEST(CudaExpertsPrepare, CountsTilesThatSpanTooMuch) {
+  const OwnedWeight weight = testing::random_weight(WeightFormat::kMxfp4, {.experts = 2, .out = 320, .in = 256}, 5);
+  weight.scales->as<std::uint8_t>()[0] = 127 + 1 - 15;             // expert 0, row 0, group 0: 15 under the largest
+  weight.scales->as<std::uint8_t>()[320 * 8 + 200 * 8 + 7] = 200;  // expert 1, row 200, group 7
+  Gpu gpu;
+  const testing::GpuExperts held(gpu, *weight, *weight, 0);
+  EXPECT_EQ(held.inexact_tiles(gpu), 2 * 2);
+}
 
 }  // namespace
 }  // namespace rose::ops

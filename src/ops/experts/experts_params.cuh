@@ -8,61 +8,81 @@
 
 namespace rose::ops::cuda {
 
+// A tile's rows as the products cut them: parts of n columns each. More widths cost code, fewer cost empty columns.
+#define ROSE_EXPERT_SHAPES(X) \
+  X(1, 8)                     \
+  X(1, 16)                    \
+  X(1, 24)                    \
+  X(1, 32)                    \
+  X(1, 48)                    \
+  X(1, 64)                    \
+  X(2, 40)                    \
+  X(2, 48)                    \
+  X(2, 56)                    \
+  X(2, 64)                    \
+  X(3, 48)                    \
+  X(3, 56)                    \
+  X(3, 64)                    \
+  X(4, 56)                    \
+  X(4, 64)
+
+constexpr __host__ __device__ int expert_shape(int parts, int n) { return parts * 256 + n; }
+constexpr __host__ __device__ int expert_shape_rows(int shape) { return shape / 256 * (shape % 256); }
+
+// Many rows of an expert: weights are unpacked once for up to 256 rows.
+struct ExpertWide {
+  static constexpr int kParts = 4, kPart = 64, kSub = 1, kStages = 5, kFp8Stages = 4;
+  static constexpr int kBlocks = 1, kRegisters = 240;  // 2 x 128 x 240 + 128 x 24 of the 384 x 168 at entry
+};
+// Few rows of an expert: bound by the bytes of the weights; two blocks share a multiprocessor.
+struct ExpertNarrow {
+  static constexpr int kParts = 1, kPart = 32, kSub = 2, kStages = 4, kFp8Stages = 5;
+  static constexpr int kBlocks = 2, kRegisters = 104;  // 2 x 128 x 104 + 128 x 24 of the 384 x 80 at entry
+};
+
 // Rows sorted by expert. Each expert's run starts at a multiple of kRunAlignment rows, so that vector loads of per-row
 // numbers are aligned.
 struct ExpertSort {
   static constexpr int kRunAlignment = 8;
-  static constexpr int kTileRows = 128;
+  static constexpr int kExpertsMax = 256;
 
   const int* experts;    // [rows, k] global ids
   const float* weights;  // [rows, k]
   int rows, k;
   int first_expert, experts_held;
+  int tile_rows, part_rows;  // at most; of the kernel that follows
 
   int* positions;         // [rows, k]: place in the sorted order, -1: held elsewhere
   float* sorted_weights;  // [positions]
   int* tile_count;        // [1]
-  int4* tiles;            // [tiles]: expert (of those held), first position, valid rows, -
+  int4* tiles;            // [tiles]: expert (of those held), first position, valid rows, expert_shape
 };
+void launch_expert_sort(const ExpertSort& params, cudaStream_t stream);
 
-// One grouped matrix product over the tiles: gate_up with the activation, or down with the routing weight.
+// One grouped matrix product over the tiles: gate_up with the activation, or down with the routing weight. Both inputs
+// and the activations lie in the order of experts_products_sm90.cuh, padded to whole steps of 128.
 struct ExpertProduct {
-  CUtensorMap x;                      // [positions, in] e4m3, boxes of 128 x 128
-  CUtensorMap weight;                 // mxfp4: [experts, out, in / 2] bytes, boxes of 1 x kN x 64
-  const float* x_scales;              // [in blocks, positions_stride], one a row and 128 of `in`; null: 1 / 8
-  const std::uint8_t* weight_scales;  // [experts, in blocks, out_padded, 4] e8m0
-  const float* weight_bases;          // [experts, out blocks, bases_stride]: power-of-two base of each 128 x 128 tile
+  static constexpr int kXMaps = 4, kXBox = 64;
+
+  CUtensorMap x[kXMaps];              // [positions, in padded] e4m3, boxes of 128 by 64, 32, 16 and 8 rows
+  CUtensorMap weight;                 // mxfp4: [experts, out, in / 2] bytes; fp8: [experts, out, in]
+  const float* x_scales;              // gate_up: [in steps, positions_stride], one a row and 128 of `in`; down: 1 / 8
+  const std::uint8_t* weight_scales;  // mxfp4: [experts, in steps, out_padded, 4] e8m0
+  const float* weight_bases;          // [experts, out_padded / 128, bases_stride]
   const std::uint16_t* bias;          // [experts, out] bf16
   const int4* tiles;
   const int* tile_count;
   const float* sorted_weights;  // down: routing weight of each position
-  void* out;                    // gate_up: e4m3 [positions, out / 2]; down: bf16 [positions, out]
+  void* out;                    // gate_up: e4m3 [positions, out / 2 padded]; down: bf16 [positions, out]
   int in, out_features, out_padded, positions_stride, bases_stride;
   float swiglu_limit;
 };
 
 enum class ExpertStage { kGateUp, kDown };
+enum class ExpertForm { kMxfp4, kFp8 };
 
-template <ExpertStage kStage>
-struct ExpertConfig {
-  static constexpr int kM = ExpertSort::kTileRows;
-  static constexpr int kN = 160;  // 5760 = 36 x 160, 2880 = 18 x 160
-  static constexpr int kK = 128;  // e4m3: 128 bytes, the swizzle's width; 4 groups of 32
-  static constexpr int kConsumers = kM / 64;
-  static constexpr int kThreads = 128 * (2 + kConsumers);
-  static constexpr int kXStages = 4, kPackedStages = 4, kWeightStages = 3;
-  static constexpr int kXBytes = kM * kK;
-  static constexpr int kPackedBytes = kN * kK / 2;
-  static constexpr int kShiftBytes = kN * 4;
-  static constexpr int kWeightBytes = kN * kK;
-  static constexpr int kBases = 3;  // 128-row weight tiles that kN rows can touch
-  // Row of the store buffer, padded by 16 bytes so that rows start in different banks.
-  static constexpr int kStoreRow = (kStage == ExpertStage::kGateUp ? kN / 2 : kN * 2) + 16;
-};
-
-template <ExpertStage kStage>
-void launch_expert_product(const ExpertProduct& params, int blocks, cudaStream_t stream);
-void launch_expert_sort(const ExpertSort& params, cudaStream_t stream);
+template <ExpertStage kStage, ExpertForm kForm, class Shape>
+void launch_expert_product(const ExpertProduct& params, int multiprocessors, cudaStream_t stream);
 
 struct ExpertPrepare {
   const std::uint8_t* payload;        // mxfp4: [experts, out, in / 2]
@@ -78,8 +98,8 @@ void launch_expert_prepare(const ExpertPrepare& params, cudaStream_t stream);
 struct ExpertQuantize {
   const std::uint16_t* x;  // [rows, hidden] bf16
   const int* positions;    // [rows, k]
-  std::uint8_t* sorted;    // [positions, hidden] e4m3
-  float* scales;           // [blocks of 128, positions_stride]
+  std::uint8_t* sorted;    // [positions, hidden padded] e4m3, in the order of the products
+  float* scales;           // [steps of 128, positions_stride]
   int rows, k, hidden, positions_stride;
 };
 void launch_expert_quantize(const ExpertQuantize& params, cudaStream_t stream);

@@ -1,0 +1,10 @@
+#include "ops/experts/experts_products_sm90.cuh"
+
+namespace rose::ops::cuda {
+
+template void launch_expert_product<ExpertStage::kDown, ExpertForm::kMxfp4, ExpertWide>(const ExpertProduct&, int,
+                                                                                        cudaStream_t);
+template void launch_expert_product<ExpertStage::kDown, ExpertForm::kMxfp4, ExpertNarrow>(const ExpertProduct&, int,
+                                                                                          cudaStream_t);
+
+}  // namespace rose::ops::cuda

@@ -1,4 +1,0 @@
-#include "ops/experts/experts_prefill_sm90.cuh"
-
-template void rose::ops::cuda::launch_expert_product<rose::ops::cuda::ExpertStage::kDown>(const ExpertProduct&, int,
-                                                                                          cudaStream_t);

@@ -1,0 +1,458 @@
+// One of the two products of the experts (experts.h): rows sorted by expert, FP8 activations, MXFP4 or FP8 weights.
+//
+//   gate_up:  a = swiglu(x . W^T + b), stored as e4m3 of 8 a    (|a| <= 56 by the clamps: 8 a never passes 448)
+//   down:     y = w (a . W^T + b), stored as bf16
+//
+// Bound: many rows: 2 * rows * k * out * in FLOPs at the FP8 rate (measured 1386 TFLOP/s on an H200); few rows: the
+// bytes of the weights of the experts that are hit.
+//
+// MXFP4 becomes e4m3 exactly: a group's exponent over the base of its 128 x 128 tile lies in [-8, 6], and e2m1 times
+// those powers of two is an e4m3 number (checked when the weights are loaded). The base is a power of two and
+// multiplies the product of each 128-wide step as the block scale of an FP8 weight does.
+//
+// Mapping. Weights are the M side of the WGMMA, taken from registers; rows of x are the N side, from shared memory. A
+// persistent grid walks tiles of 128 output features by the rows of one expert, in up to kParts parts of kN columns.
+//   producer        one thread: x, weights and scales by TMA into a ring of stages, kSub steps of 128 inputs a stage
+//   2 warpgroups    64 features each: unpack a step's weights in registers, then for each part four WGMMAs into a fresh
+//                   accumulator, added to the total in f32 with both scales (FP8 WGMMA keeps too few bits to accumulate
+//                   over all of `in`); a part's additions run under the next part's WGMMAs
+//
+// Order. Lane (g, t) = (lane / 4, lane % 4) holds, for the WGMMA of 32 inputs w, inputs 4t..4t+3 and 16+4t..16+4t+3 of
+// rows g and g + 8. Since order along `in` is free as long as both sides agree, it takes one whole group of 32 codes
+// (16 bytes, one scale) a row: input 32t + 8w + i of a step stands at place 32w + 4t + i of it for i < 4, and at
+// 32w + 16 + 4t + i - 4 for i >= 4. x and the activations lie in memory in that order, padded with zeros to whole
+// steps. Rows g and g + 8 are features 2k and 2k + 1 (or the other way round, in odd g: so that eight lanes read from
+// different banks): one thread holds gate and up. k is such that the eight lanes of a column write eight neighbouring
+// bytes.
+#pragma once
+
+#include "device/cuda/launch.cuh"
+#include "ops/experts/experts_params.cuh"
+#include "ops/ptx/barrier.cuh"
+#include "ops/ptx/convert.cuh"
+#include "ops/ptx/ring.cuh"
+#include "ops/ptx/tma.cuh"
+#include "ops/ptx/wgmma.cuh"
+
+namespace rose::ops::cuda {
+
+template <ExpertForm kForm, class Shape>
+struct ProductConfig {
+  static constexpr bool kFp8 = kForm == ExpertForm::kFp8;
+  static constexpr int kSub = kFp8 ? 1 : Shape::kSub;
+  static constexpr int kStages = kFp8 ? Shape::kFp8Stages : Shape::kStages;
+  static constexpr int kRows = Shape::kParts * Shape::kPart;
+  static constexpr int kFeatures = 128;
+  static constexpr int kRowBytes = kFp8 ? 128 : 64 * kSub;
+  static constexpr int kWeightBytes = kFeatures * kRowBytes;
+  static constexpr int kScaleBytes = kFeatures * 4;  // of one step
+  static constexpr int kThreads = 384;
+};
+
+template <class C>
+struct alignas(1024) ProductShared {
+  std::uint8_t x[C::kStages][C::kSub][C::kRows * 128];
+  std::uint8_t weight[C::kStages][C::kWeightBytes];
+  alignas(16) std::uint8_t scales[C::kStages][C::kSub][C::kScaleBytes];
+  alignas(16) float x_scales[C::kStages][C::kSub][C::kRows];
+  alignas(16) float bases[C::kStages][4];
+  uint2 table[16];  // by shift: e4m3 bytes of the eight magnitudes
+  std::uint64_t full[C::kStages], empty[C::kStages];
+};
+
+struct ProductTile {
+  int expert, position, rows, shape, column;
+};
+
+// All features of a row tile before the next row tile: the tiles of one expert read its weights from L2.
+__device__ inline ProductTile product_tile(const ExpertProduct& params, int index, int column_tiles) {
+  const int4 entry = params.tiles[index / column_tiles];
+  return {entry.x, entry.y, entry.z, entry.w, index % column_tiles * 128};
+}
+
+// --- loads
+// ---------------------------------------------------------------------------------------------------------------
+
+__device__ inline void copy_bulk(std::uint64_t* barrier, void* shared, const void* global, int bytes) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                   ptx::shared_address(shared)),
+               "l"(global), "r"(bytes), "r"(ptx::shared_address(barrier))
+               : "memory");
+}
+
+template <ExpertStage kStage, class C>
+struct ProductLoad {
+  ProductShared<C>& shared;
+  const ExpertProduct& params;
+  int steps;
+
+  // Announces everything that comes into the stage, and asks for the weights' side of it.
+  __device__ void weights(const ProductTile& tile, int step, int stage) const {
+    std::uint64_t* full = &shared.full[stage];
+    const int subs = min(C::kSub, steps - step), rows = expert_shape_rows(tile.shape);
+    const int x_bytes = rows * (kStage == ExpertStage::kGateUp ? 132 : 128);
+    ptx::barrier_arrive_expect(full, C::kWeightBytes + 16 + subs * (x_bytes + (C::kFp8 ? 0 : C::kScaleBytes)));
+    ptx::tma_load_3d(&params.weight, full, shared.weight[stage], step * (C::kFp8 ? 128 : 64), tile.column, tile.expert);
+    if (!C::kFp8) {
+      for (int sub = 0; sub < subs; ++sub) {
+        const long row = static_cast<long>(tile.expert) * steps + step + sub;
+        copy_bulk(full, shared.scales[stage][sub], params.weight_scales + (row * params.out_padded + tile.column) * 4,
+                  C::kScaleBytes);
+      }
+    }
+    const long block = static_cast<long>(tile.expert) * (params.out_padded / 128) + tile.column / 128;
+    copy_bulk(full, shared.bases[stage], params.weight_bases + block * params.bases_stride + step / 4 * 4, 16);
+  }
+
+  __device__ void rows(const ProductTile& tile, int step, int stage) const {
+    std::uint64_t* full = &shared.full[stage];
+    const int subs = min(C::kSub, steps - step), rows = expert_shape_rows(tile.shape);
+    for (int sub = 0; sub < subs; ++sub) {
+      int row = 0;
+#pragma unroll
+      for (int i = 0; i < ExpertProduct::kXMaps; ++i) {  // boxes of 64, 32, 16 and 8 rows
+        const int box = ExpertProduct::kXBox >> i;
+        for (; row + box <= rows; row += box) {
+          ptx::tma_load_2d(&params.x[i], full, shared.x[stage][sub] + row * 128, (step + sub) * 128,
+                           tile.position + row);
+        }
+      }
+      if (kStage == ExpertStage::kGateUp) {
+        copy_bulk(full, shared.x_scales[stage][sub],
+                  params.x_scales + static_cast<long>(step + sub) * params.positions_stride + tile.position, rows * 4);
+      }
+    }
+  }
+};
+
+// One thread. What the kernel before this one wrote is x alone: the ring's weights are asked for before its end.
+template <ExpertStage kStage, class C>
+__device__ inline void product_load(ProductShared<C>& shared, const ExpertProduct& params, int tiles, int column_tiles,
+                                    int steps) {
+  const ProductLoad<kStage, C> load{shared, params, steps};
+  const int count = tiles * column_tiles;
+  int ahead = 0;  // stages of the first tile that have their weights
+  if (static_cast<int>(blockIdx.x) < count) {
+    const ProductTile tile = product_tile(params, blockIdx.x, column_tiles);
+    for (; ahead < C::kStages && ahead * C::kSub < steps; ++ahead) load.weights(tile, ahead * C::kSub, ahead);
+  }
+  ptx::dependency_wait();
+  ptx::Ring<C::kStages> ring;
+  for (int index = blockIdx.x; index < count; index += gridDim.x) {
+    const ProductTile tile = product_tile(params, index, column_tiles);
+    for (int step = 0; step < steps; step += C::kSub, ring.advance()) {
+      if (ahead > 0) {
+        --ahead;
+      } else {
+        ptx::barrier_wait(&shared.empty[ring.stage], ring.phase ^ 1);
+        load.weights(tile, step, ring.stage);
+      }
+      load.rows(tile, step, ring.stage);
+    }
+  }
+}
+
+// --- weights into registers
+// ----------------------------------------------------------------------------------------------
+
+// A number that the compiler knows nothing about, made where it stands: what is computed from it is not moved above the
+// switch over shapes, where it would occupy registers through every loop.
+__device__ inline int made_here(int value) {
+  asm volatile("" : "+r"(value));
+  return value;
+}
+
+// Which features of the tile a lane holds.
+struct ProductLane {
+  int thread, g, t, warp;  // warp: of both warpgroups, 0..7
+  __device__ explicit ProductLane(int thread_of_block)
+      : thread(thread_of_block % 32), g(thread / 4), t(thread % 4), warp(thread_of_block / 32) {}
+  __device__ int within() const { return (g & 1) * 2 + (g >> 1 & 1); }
+  __device__ int pair() const { return g / 4 * 32 + warp * 4 + within(); }  // features 2 pair, 2 pair + 1
+  __device__ bool swapped() const { return g & 1; }
+};
+
+// Eight codes: four (low half) and four (high half) e4m3 bytes, with the opposite sign. Magnitudes by look-up; a second
+// look-up yields 1 where the code is positive (0 where the sign bit is replicated), which times 128 is a sign bit.
+__device__ inline void unpack_eight(std::uint32_t codes, const uint2& table, std::uint32_t& low, std::uint32_t& high) {
+  const std::uint32_t magnitudes = codes & 0x77777777u;
+  std::uint32_t positive_low, positive_high;
+  asm("prmt.b32 %0, %1, %1, %2;" : "=r"(positive_low) : "r"(0x01010101u), "r"(codes));
+  asm("prmt.b32 %0, %1, %1, %2;" : "=r"(positive_high) : "r"(0x01010101u), "r"(codes >> 16));
+  low = positive_low * 128u + __byte_perm(table.x, table.y, magnitudes);
+  high = positive_high * 128u + __byte_perm(table.x, table.y, magnitudes >> 16);
+}
+
+template <class C>
+__device__ inline void product_weights(const ProductShared<C>& shared, int stage, int sub, float base,
+                                       const ProductLane& lane, std::uint32_t (&a)[4][4]) {
+  const int first = lane.pair() * 2 + lane.swapped(), second = lane.pair() * 2 + !lane.swapped();
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int row = i == 0 ? first : second;
+    const std::uint8_t* from = shared.weight[stage] + row * C::kRowBytes;
+    if constexpr (C::kFp8) {
+      const uint4 front = *reinterpret_cast<const uint4*>(from + ((lane.t * 2) ^ (row & 7)) * 16);
+      const uint4 back = *reinterpret_cast<const uint4*>(from + ((lane.t * 2 + 1) ^ (row & 7)) * 16);
+      a[0][i] = front.x, a[0][i + 2] = front.y, a[1][i] = front.z, a[1][i + 2] = front.w;
+      a[2][i] = back.x, a[2][i + 2] = back.y, a[3][i] = back.z, a[3][i + 2] = back.w;
+    } else {
+      const int unit = C::kRowBytes == 64 ? lane.t : (sub * 4 + lane.t) ^ (row & 7);
+      const uint4 codes = *reinterpret_cast<const uint4*>(from + unit * 16);
+      const int shift = shared.scales[stage][sub][row * 4 + lane.t] - (__float_as_int(base) >> 23) + 8;
+      const uint2 table = shared.table[max(shift, 0)];
+      unpack_eight(codes.x, table, a[0][i], a[0][i + 2]);
+      unpack_eight(codes.y, table, a[1][i], a[1][i + 2]);
+      unpack_eight(codes.z, table, a[2][i], a[2][i + 2]);
+      unpack_eight(codes.w, table, a[3][i], a[3][i + 2]);
+    }
+  }
+}
+
+// --- products
+// ------------------------------------------------------------------------------------------------------------
+
+// total += sums * scale of the column.
+template <ExpertStage kStage, int kN>
+__device__ inline void promote(float (&sums)[kN / 2], float (&total)[kN / 2], const float* x_scales, float base) {
+#pragma unroll
+  for (int i = 0; i < kN / 2; ++i) asm volatile("" : "+f"(sums[i])::"memory");  // not before the wait
+#pragma unroll
+  for (int c = 0; c < kN / 8; ++c) {
+    float2 scale = {base, base};
+    if (kStage == ExpertStage::kGateUp) {
+      const float2 row = *reinterpret_cast<const float2*>(x_scales + c * 8);
+      scale = {row.x * base, row.y * base};
+    }
+    total[c * 4] = fmaf(sums[c * 4], scale.x, total[c * 4]);
+    total[c * 4 + 1] = fmaf(sums[c * 4 + 1], scale.y, total[c * 4 + 1]);
+    total[c * 4 + 2] = fmaf(sums[c * 4 + 2], scale.x, total[c * 4 + 2]);
+    total[c * 4 + 3] = fmaf(sums[c * 4 + 3], scale.y, total[c * 4 + 3]);
+  }
+}
+
+template <int kN>
+__device__ inline void issue(float (&sums)[kN / 2], const std::uint32_t (&a)[4][4], const std::uint8_t* x) {
+  const std::uint64_t b = ptx::swizzle128_descriptor(ptx::shared_address(x));
+  ptx::wgmma_fence();
+#pragma unroll
+  for (int k = 0; k < 4; ++k) ptx::WgmmaE4m3<kN>::rs(sums, a[k], b + 2 * k, k != 0);
+  ptx::wgmma_commit();
+}
+
+// One step; the sums of two parts are in registers at a time.
+template <ExpertStage kStage, class C, int kParts, int kN>
+__device__ __forceinline__ void product_step(const ProductShared<C>& shared, int stage, int sub, float base,
+                                             const ProductLane& lane, float (&total)[kParts][kN / 2]) {
+  std::uint32_t a[4][4];
+  float sums[2][kN / 2];
+  product_weights<C>(shared, stage, sub, base, lane, a);
+  const float* x_scales = &shared.x_scales[stage][sub][lane.t * 2];
+  const float scale = C::kFp8 ? base : -base;
+#pragma unroll
+  for (int part = 0; part < kParts; ++part) {
+    issue<kN>(sums[part % 2], a, shared.x[stage][sub] + part * kN * 128);
+    if (part > 0) {
+      ptx::wgmma_wait<1>();
+      promote<kStage, kN>(sums[(part - 1) % 2], total[part - 1], x_scales + (part - 1) * kN, scale);
+    }
+  }
+  ptx::wgmma_wait<0>();
+  promote<kStage, kN>(sums[(kParts - 1) % 2], total[kParts - 1], x_scales + (kParts - 1) * kN, scale);
+#pragma unroll
+  for (int k = 0; k < 4; ++k) {  // the WGMMAs read them until here
+    asm volatile("" ::"r"(a[k][0]), "r"(a[k][1]), "r"(a[k][2]), "r"(a[k][3]));
+  }
+}
+
+// --- results
+// -------------------------------------------------------------------------------------------------------------
+
+__device__ inline float product_swiglu(float gate, float up, float limit) {
+  gate = gate > limit ? limit : gate;  // NaN stays NaN
+  up = up > limit ? limit : up < -limit ? -limit : up;
+  const float sigmoid = __fdividef(1.f, 1.f + ptx::exp2_fast(-1.702f * 1.44269504f * gate));
+  return gate * sigmoid * (up + 1.f);
+}
+
+template <int kParts, int kN>
+__device__ inline void store_activations(const ExpertProduct& params, const ProductTile& tile, const ProductLane& lane,
+                                         const float (&total)[kParts][kN / 2]) {
+  const int feature = tile.column + lane.pair() * 2;
+  std::uint32_t bias = 0;
+  if (feature < params.out_features) {
+    bias = *reinterpret_cast<const std::uint32_t*>(params.bias + static_cast<long>(tile.expert) * params.out_features +
+                                                   feature);
+  }
+  const float gate_bias = ptx::bf16_low(bias), up_bias = ptx::bf16_high(bias);
+  // 64 activations of a step of 128: every other eight bytes. Where the step's other half has no tile, zeros go there.
+  const int half = tile.column / 128 % 2;
+  const bool alone = half == 0 && tile.column + 128 >= params.out_features;
+  const long row_bytes = made_here((params.out_features / 2 + 127) / 128 * 128);
+  std::uint8_t* out = static_cast<std::uint8_t*>(params.out) + tile.position * row_bytes + tile.column / 256 * 128 +
+                      lane.warp * 16 + half * 8 + lane.g / 4 * 4 + lane.within();
+#pragma unroll
+  for (int part = 0; part < kParts; ++part) {
+#pragma unroll
+    for (int c = 0; c < kN / 8; ++c) {
+      const float* sum = &total[part][c * 4];
+      const int row = part * kN + c * 8 + lane.t * 2;
+      const float a[2] = {product_swiglu((lane.swapped() ? sum[2] : sum[0]) + gate_bias,
+                                         (lane.swapped() ? sum[0] : sum[2]) + up_bias, params.swiglu_limit),
+                          product_swiglu((lane.swapped() ? sum[3] : sum[1]) + gate_bias,
+                                         (lane.swapped() ? sum[1] : sum[3]) + up_bias, params.swiglu_limit)};
+      const std::uint16_t both = ptx::pack_e4m3(a[0] * 8.f, a[1] * 8.f);
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        if (row + i >= tile.rows) continue;
+        out[(row + i) * row_bytes] = static_cast<std::uint8_t>(both >> (8 * i));
+        if (alone) out[(row + i) * row_bytes + 8] = 0;
+      }
+    }
+  }
+}
+
+template <int kParts, int kN>
+__device__ inline void store_weighted(const ExpertProduct& params, const ProductTile& tile, const ProductLane& lane,
+                                      const float (&total)[kParts][kN / 2]) {
+  const int feature = tile.column + lane.pair() * 2;
+  if (feature >= params.out_features) return;
+  const std::uint32_t bias = *reinterpret_cast<const std::uint32_t*>(
+      params.bias + static_cast<long>(tile.expert) * params.out_features + feature);
+  const long row_features = made_here(params.out_features);
+  const float even_bias = ptx::bf16_low(bias), odd_bias = ptx::bf16_high(bias);
+  std::uint16_t* out = static_cast<std::uint16_t*>(params.out) + tile.position * row_features + feature;
+#pragma unroll
+  for (int part = 0; part < kParts; ++part) {
+#pragma unroll
+    for (int c = 0; c < kN / 8; ++c) {
+      const float* sum = &total[part][c * 4];
+      const int row = part * kN + c * 8 + lane.t * 2;
+      if (row >= tile.rows) continue;
+      const float2 weight = *reinterpret_cast<const float2*>(params.sorted_weights + tile.position + row);
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        if (row + i >= tile.rows) continue;
+        const float even = fmaf(lane.swapped() ? sum[2 + i] : sum[i], 0.125f, even_bias);
+        const float odd = fmaf(lane.swapped() ? sum[i] : sum[2 + i], 0.125f, odd_bias);
+        const float w = i == 0 ? weight.x : weight.y;
+        *reinterpret_cast<std::uint32_t*>(out + (row + i) * row_features) = ptx::pack_bf16(even * w, odd * w);
+      }
+    }
+  }
+}
+
+// --- kernel
+// --------------------------------------------------------------------------------------------------------------
+
+template <ExpertStage kStage, class C, int kParts, int kN>
+__device__ __forceinline__ void product_run(ProductShared<C>& shared, const ExpertProduct& params,
+                                            const ProductTile& tile, int steps, ptx::Ring<C::kStages>& ring) {
+  if constexpr (kParts * kN <= C::kRows) {
+    const ProductLane lane(made_here(threadIdx.x));
+    float total[kParts][kN / 2];
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) {
+#pragma unroll
+      for (int i = 0; i < kN / 2; ++i) total[part][i] = 0;
+    }
+#pragma unroll 1
+    for (int step = 0; step < steps; step += C::kSub, ring.advance()) {
+      ptx::barrier_wait(&shared.full[ring.stage], ring.phase);
+#pragma unroll
+      for (int sub = 0; sub < C::kSub; ++sub) {
+        if (sub > 0 && step + sub >= steps) break;
+        product_step<kStage, C, kParts, kN>(shared, ring.stage, sub, shared.bases[ring.stage][(step + sub) % 4], lane,
+                                            total);
+      }
+      __syncwarp();
+      if (lane.thread == 0) ptx::barrier_arrive(&shared.empty[ring.stage]);
+    }
+    const ProductLane out_lane(made_here(threadIdx.x));
+    if constexpr (kStage == ExpertStage::kGateUp) {
+      store_activations<kParts, kN>(params, tile, out_lane, total);
+    } else {
+      store_weighted<kParts, kN>(params, tile, out_lane, total);
+    }
+  }
+}
+
+template <ExpertStage kStage, class C>
+__device__ inline void product_consume(ProductShared<C>& shared, const ExpertProduct& params, int tiles,
+                                       int column_tiles, int steps) {
+  ptx::Ring<C::kStages> ring;
+  for (int index = blockIdx.x; index < tiles * column_tiles; index += gridDim.x) {
+    const ProductTile tile = product_tile(params, index, column_tiles);
+    switch (tile.shape) {
+#define ROSE_X(parts, n)                                                 \
+  case expert_shape(parts, n):                                           \
+    product_run<kStage, C, parts, n>(shared, params, tile, steps, ring); \
+    break;
+      ROSE_EXPERT_SHAPES(ROSE_X)
+#undef ROSE_X
+    }
+  }
+}
+
+// Codes 0..7: 0, 0.5, 1, 1.5, 2, 3, 4, 6.
+__device__ inline float e2m1_magnitude(int code) {
+  return code < 2 ? 0.5f * code : (1.f + 0.5f * (code & 1)) * (1 << (code / 2 - 1));
+}
+
+template <class C>
+__device__ inline void product_setup(ProductShared<C>& shared) {
+  for (int i = threadIdx.x; i < 16 * 4; i += C::kThreads) {  // two codes at shift i / 4 - 8: exact in e4m3
+    const float power = __int_as_float((i / 4 - 8 + 127) << 23);
+    reinterpret_cast<std::uint16_t*>(shared.table)[i] =
+        ptx::pack_e4m3(e2m1_magnitude(i % 4 * 2) * power, e2m1_magnitude(i % 4 * 2 + 1) * power);
+  }
+  if (threadIdx.x != 0) return;
+  for (int stage = 0; stage < C::kStages; ++stage) {
+    ptx::barrier_init(&shared.full[stage], 1);
+    ptx::barrier_init(&shared.empty[stage], 8);
+  }
+  ptx::barrier_init_fence();
+}
+
+// Dependencies. gate_up lets the next kernel start only after its own wait, so the tile list is visible to `down` from
+// its first instruction; `down` waits for the activations alone, with its ring already filling.
+template <ExpertStage kStage, ExpertForm kForm, class Shape>
+__global__ void __launch_bounds__(ProductConfig<kForm, Shape>::kThreads, Shape::kBlocks)
+    expert_product_kernel(const __grid_constant__ ExpertProduct params) {
+  using C = ProductConfig<kForm, Shape>;
+  extern __shared__ __align__(1024) std::uint8_t memory[];  // aligned by its declaration: an address of known space
+  auto& shared = *reinterpret_cast<ProductShared<C>*>(memory);
+  product_setup<C>(shared);
+  __syncthreads();
+  if constexpr (kStage == ExpertStage::kGateUp) ptx::dependency_wait();
+  ptx::dependents_launch();
+  const int tiles = *params.tile_count;
+  const int column_tiles = (params.out_features + C::kFeatures - 1) / C::kFeatures;
+  const int steps = (params.in + 127) / 128;
+  if (threadIdx.x >= 256) {
+    ptx::registers_decrease<24>();
+    if (threadIdx.x == 256) product_load<kStage, C>(shared, params, tiles, column_tiles, steps);
+  } else {
+    ptx::registers_increase<Shape::kRegisters>();
+    product_consume<kStage, C>(shared, params, tiles, column_tiles, steps);
+  }
+}
+
+template <ExpertStage kStage, ExpertForm kForm, class Shape>
+void launch_expert_product(const ExpertProduct& params, int multiprocessors, cudaStream_t stream) {
+  using C = ProductConfig<kForm, Shape>;
+  constexpr std::size_t kBytes = sizeof(ProductShared<C>);
+  static_assert(kBytes <= (Shape::kBlocks == 1 ? 227 : 113) * 1024);
+  rose::cuda::check_status(cudaFuncSetAttribute(expert_product_kernel<kStage, kForm, Shape>,
+                                                cudaFuncAttributePreferredSharedMemoryCarveout, 100),
+                           "experts product");
+  rose::cuda::launch(&expert_product_kernel<kStage, kForm, Shape>,
+                     kStage == ExpertStage::kGateUp ? "experts gate_up" : "experts down",
+                     {.grid = dim3(static_cast<unsigned>(multiprocessors * Shape::kBlocks)),
+                      .block = dim3(C::kThreads),
+                      .shared_bytes = kBytes,
+                      .overlap_previous = true},
+                     stream, params);
+}
+
+}  // namespace rose::ops::cuda
