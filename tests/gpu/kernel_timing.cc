@@ -109,22 +109,12 @@ void time_attention(const AttentionShape& shape) {
   }
   const double flops = pairs * shape.sequences * heads * 256;
   const double bytes = static_cast<double>(shape.sequences) * (shape.context - oldest) * kv_heads * 256;
-  for (const bool polynomial : {true, false}) {
-    if (shape.rows == 1 && !polynomial) continue;
-    const double us = median_us(gpu.stream, 20, [&] {
-      cuda::attention(gpu.stream, {.q = q,
-                                   .kv = kv,
-                                   .plan = plan,
-                                   .work = work,
-                                   .sinks = sinks,
-                                   .scale = 0.125f,
-                                   .out = out,
-                                   .polynomial = polynomial});
-    });
-    std::printf("attention %s%s: %.1f us, %.0f TFLOP/s, KV %.2f TB/s (plan %.1f us)\n", shape.name,
-                shape.rows > 1 ? (polynomial ? ", polynomial" : ", plain") : "", us, flops / us * 1e-6,
-                bytes / us * 1e-6, plan_us);
-  }
+  const double us = median_us(gpu.stream, 20, [&] {
+    cuda::attention(gpu.stream,
+                    {.q = q, .kv = kv, .plan = plan, .work = work, .sinks = sinks, .scale = 0.125f, .out = out});
+  });
+  std::printf("attention %s: %.1f us, %.0f TFLOP/s, KV %.2f TB/s (plan %.1f us)\n", shape.name, us, flops / us * 1e-6,
+              bytes / us * 1e-6, plan_us);
 }
 
 // Random bytes in [low, high] on the device: a block, repeated.

@@ -2,7 +2,8 @@
 //
 // Runs the whitespace-separated token ids of stdin through the model (a checkpoint folder or a rose file), its experts
 // in FORMAT (mxfp4, fp8, bf16), CHUNK rows a step, and writes the logits of every id to OUT: f32, row-major [ids,
-// vocabulary]. DEVICE is cpu (activations and KV in f32; the default) or cuda (in bf16). Used by
+// vocabulary]. DEVICE is cpu (activations and KV in f32; the default), cuda
+// (in bf16, in e4m3 between the experts' products) or cuda-bf16 (in bf16 there, too). Used by
 // tools/oracle/run_live.py.
 #include <fmt/format.h>
 
@@ -41,8 +42,8 @@ int positive(const std::string& text) {
 }
 
 rose::Stream stream_on(const std::string& device) {
-  if (device == "cuda") return rose::Stream::cuda(0);
-  if (device != "cpu") throw rose::StartError(fmt::format("DEVICE is {}; expected cpu or cuda", device), 2);
+  if (device == "cuda" || device == "cuda-bf16") return rose::Stream::cuda(0);
+  if (device != "cpu") throw rose::StartError(fmt::format("DEVICE is {}; expected cpu, cuda or cuda-bf16", device), 2);
   return rose::Stream::cpu(static_cast<int>(std::max(1u, std::thread::hardware_concurrency())));
 }
 
@@ -51,11 +52,12 @@ void run(const std::string& path, const std::string& format_name, int chunk, con
   const auto format = rose::weight_format_from_name(format_name);
   if (!format) throw rose::StartError(fmt::format("FORMAT is {}; expected mxfp4, fp8 or bf16", format_name), 2);
   const rose::Stream stream = stream_on(device);
-  const rose::DType dtype = device == "cuda" ? rose::DType::kBf16 : rose::DType::kF32;
+  const rose::DType dtype = device == "cpu" ? rose::DType::kF32 : rose::DType::kBf16;
   const auto source = rose::open_weights(path);
   const std::vector<std::int32_t> ids = read_ids(rose::model_shape(*source).vocabulary);
-  const auto model =
-      rose::load_model(*source, {.plan = {}, .expert_format = *format, .activations = dtype}, stream, {});
+  const auto model = rose::load_model(
+      *source, {.plan = {}, .expert_format = *format, .activations = dtype, .bf16_experts = device == "cuda-bf16"},
+      stream, {});
   const auto solo = rose::make_solo_communicator();
   const int count = static_cast<int>(ids.size());
   rose::testing::ModelRunner runner(
