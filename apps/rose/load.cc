@@ -131,8 +131,8 @@ EngineOptions engine_options(const LoadOptions& options, Device device, int thre
   engine.prefix_cache = options.prefix_cache;
   engine.hash_logits = options.hash_logits;
   engine.threads = threads;
-  std::random_device device;
-  engine.random_seed = (static_cast<std::uint64_t>(device()) << 32) | device();
+  std::random_device entropy;
+  engine.random_seed = (static_cast<std::uint64_t>(entropy()) << 32) | entropy();
   return engine;
 }
 
