@@ -4,108 +4,50 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cmath>
+#include <cctype>
 #include <cstdio>
-#include <fstream>
 
-#include "ask.h"
-#include "base/random.h"
-#include "json/json.h"
-#include "load.h"
+#include "bench_model.h"
+#include "bench_ops.h"
+#include "bench_ops_cases.h"
+#include "bench_options.h"
+#include "bench_report.h"
 
 namespace rose {
+
+std::string Layout::name() const { return fmt::format("EP{} DP{} TP{}", ep, dp, tp); }
+
+Layout layout_of(const LoadOptions& options) {
+  return {.ep = options.ep == 0 ? options.tp : options.ep, .dp = 1, .tp = options.tp};
+}
+
+json::Object model_fields(const BenchRun& run, const char* what) {
+  const Layout layout = layout_of(run.options.load);
+  const ModelShape& shape = run.model.shape;
+  const int rows = run.options.load.rows_max;
+  return {{"what", what},
+          {"model", run.model.name},
+          {"device", run.model.device.name()},
+          {"layers", shape.layers},
+          {"hidden", shape.hidden},
+          {"experts", shape.experts},
+          {"weight_bytes_in_memory", run.model.weight_bytes},
+          {"layout", layout.name()},
+          {"gpus", layout.gpus()},
+          {"gpu_hour_price", run.options.gpu_hour_price},
+          {"rows_max", rows == 0 ? json::Value(nullptr) : json::Value(rows)}};
+}
+
 namespace {
 
-struct BenchOptions {
-  LoadOptions load;
-  std::vector<int> prompt_tokens = {100, 512};
-  std::vector<int> batches = {1, 4};
-  int decode_tokens = 256;
-  int repeats = 5;
-  std::string json_path;
+struct AllOptions {
+  BenchOptions shared;
+  PrefillOptions prefill;
+  DecodeOptions decode;
+  OpsOptions ops;
+  PrefillOptions short_prefill{.lengths = {100, 512}};
+  DecodeOptions short_decode{.batches = {1, 4}, .contexts = {100}, .steps = 128};
 };
-
-class Bench {
- public:
-  Bench(const LoadedModel& model, const BenchOptions& options) : model_(model), options_(options) {}
-
-  // Seconds from submit to the first token; the salt keeps every run cold.
-  double prefill(int tokens) {
-    const auto sink = std::make_shared<EventQueue>();
-    const Time begin = Clock::now();
-    submit(tokens, 1, sink);
-    double first = 0;
-    wait_all({sink}, [&] { first = seconds_between(begin, Clock::now()); });
-    return first;
-  }
-
-  // Seconds a step while `batch` sequences decode behind prompts of `tokens`.
-  double decode(int tokens, int batch) {
-    std::vector<std::shared_ptr<EventQueue>> sinks;
-    for (int i = 0; i < batch; ++i) {
-      sinks.push_back(std::make_shared<EventQueue>());
-      submit(tokens, options_.decode_tokens, sinks.back());
-    }
-    Time all_started{};
-    int waiting = batch, counted = 0;
-    wait_all(
-        sinks,
-        [&] {
-          if (waiting > 0 && --waiting == 0) all_started = Clock::now();
-        },
-        [&] { counted += waiting == 0 ? 1 : 0; });
-    return seconds_between(all_started, Clock::now()) * batch / std::max(counted, 1);
-  }
-
- private:
-  void submit(int tokens, int max_tokens, const std::shared_ptr<EventQueue>& sink) {
-    Request request{.id = ++id_, .sink = sink};
-    for (int i = 0; i < tokens; ++i) {
-      request.prompt.push_back(static_cast<std::int32_t>(random_bits(id_, static_cast<std::uint64_t>(i)) %
-                                                         static_cast<std::uint64_t>(model_.shape.vocabulary)));
-    }
-    request.decoding.max_tokens = max_tokens;
-    request.decoding.ignore_stop = true;
-    request.decoding.seed = id_;
-    request.cache_salt = fmt::format("bench {}", id_);
-    const Result<Ok> accepted = model_.engine->submit(std::move(request));
-    if (!accepted) throw StartError(accepted.error().message, kExitUsage);
-  }
-
-  // on_first at each sink's first token, on_token at every token that comes in a later delivery.
-  static void wait_all(
-      const std::vector<std::shared_ptr<EventQueue>>& sinks, const std::function<void()>& on_first,
-      const std::function<void()>& on_token = [] {}) {
-    std::vector<bool> started(sinks.size(), false), done(sinks.size(), false);
-    while (std::find(done.begin(), done.end(), false) != done.end()) {
-      for (std::size_t i = 0; i < sinks.size(); ++i) {
-        if (done[i]) continue;
-        for (const TokenEvent& event : sinks[i]->take(0.0002)) {
-          if (event.token >= 0) started[i] ? on_token() : on_first();
-          started[i] = true;
-          if (event.finish == FinishReason::kFailed) throw std::runtime_error(event.error);
-          if (event.finish) done[i] = true;
-        }
-      }
-    }
-  }
-
-  const LoadedModel& model_;
-  const BenchOptions& options_;
-  std::uint64_t id_ = 0;
-};
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
-std::vector<double> repeated(int repeats, const std::function<double()>& measure) {
-  measure();  // warm: pages touched, threads awake
-  std::vector<double> values;
-  for (int i = 0; i < repeats; ++i) values.push_back(measure());
-  return values;
-}
 
 double peak_memory_mib() {
   rusage usage{};
@@ -113,76 +55,115 @@ double peak_memory_mib() {
   return static_cast<double>(usage.ru_maxrss) / 1024;
 }
 
-// Expected share of the experts that a step of `rows` rows touches under uniform routing.
-double experts_touched(const ModelShape& shape, int rows) {
-  if (shape.experts == 0) return 0;
-  return 1 - std::pow(1 - static_cast<double>(shape.experts_per_token) / shape.experts, rows);
+// A batch that waits for a place would be timed as a smaller one. 0 is the engine's own choice, at least 64 sequences
+// and 512 rows (load.h).
+void make_room(LoadOptions& options, int batch) {
+  if (options.sequences_max != 0 || batch > 64) options.sequences_max = std::max(options.sequences_max, batch);
+  const int rows = 2 * batch;
+  if (options.rows_max == 0 && rows > 512) options.rows_max = 8192;
+  if (options.rows_max != 0) options.rows_max = std::max(options.rows_max, rows);
+  options.queue_max = std::max(options.queue_max, batch);
 }
 
-int run_bench(BenchOptions options) {
+// Loads the model once and times what is given; nullptr: not that.
+void run_model(BenchOptions options, const PrefillOptions* prefill, const DecodeOptions* decode) {
+  if (decode != nullptr) {
+    const int batch = *std::max_element(decode->batches.begin(), decode->batches.end());
+    make_room(options.load, batch);
+  }
+  BenchReport report(options.json_path);
+  const CardState before = report.card_state();
   const LoadedModel model = load(options.load, terminal_progress("loading"));
   std::printf("%s", model.summary.c_str());
-  Bench bench(model, options);
-  json::Array rows;
-  const auto record = [&](json::Object row) { rows.push_back(std::move(row)); };
-
-  std::printf("\n%-8s %14s %14s %14s\n", "prefill", "prompt tokens", "first token", "tokens/s");
-  for (const int tokens : options.prompt_tokens) {
-    const double s = median(repeated(options.repeats, [&] { return bench.prefill(tokens); }));
-    std::printf("%-8s %14d %11.1f ms %14.0f\n", "", tokens, s * 1e3, tokens / s);
-    record({{"what", "prefill"}, {"prompt_tokens", tokens}, {"seconds", s}, {"tokens_per_s", tokens / s}});
-  }
-
-  const int context = options.prompt_tokens.front();
-  std::printf("\n%-8s %14s %14s %14s %14s\n", "decode", "sequences", "step", "tokens/s", "weights GB/s");
-  for (const int batch : options.batches) {
-    const double s = median(repeated(options.repeats, [&] { return bench.decode(context, batch); }));
-    const double read = model.dense_bytes + model.expert_bytes * experts_touched(model.shape, batch);
-    std::printf("%-8s %14d %11.3f ms %14.0f %14.2f\n", "", batch, s * 1e3, batch / s, read / s * 1e-9);
-    record({{"what", "decode"},
-            {"sequences", batch},
-            {"context", context},
-            {"step_seconds", s},
-            {"tokens_per_s", batch / s},
-            {"weight_bytes_per_s", read / s}});
-  }
+  if (model.device.is_cpu()) report.leave_out_card();
+  const BenchRun run{.model = model, .options = options, .report = report};
+  if (prefill != nullptr) bench_prefill(run, *prefill);
+  if (decode != nullptr) bench_decode(run, *decode);
   std::printf("\nmemory: weights %.1f MiB, peak of the process %.1f MiB; loaded in %.2f s\n",
               static_cast<double>(model.weight_bytes) / (1 << 20), peak_memory_mib(), model.load_s);
-  record({{"what", "memory"},
-          {"weight_bytes", model.weight_bytes},
-          {"peak_mib", peak_memory_mib()},
-          {"load_s", model.load_s}});
-  if (!options.json_path.empty()) {
-    std::ofstream file(options.json_path);
-    for (const auto& row : rows) file << json::serialize(row) << "\n";
-    if (!file) throw StartError(fmt::format("cannot write {}", options.json_path), kExitUsage);
-  }
+  json::Object row = model_fields(run, "memory");
+  row["process_peak_mib"] = peak_memory_mib();
+  row["load_seconds"] = model.load_s;
+  report.add(std::move(row), before);
   model.engine->stop(Clock::now());
-  return 0;
+}
+
+void add_json(CLI::App& command, std::string& path) {
+  command.add_option("--json", path, "also write JSON lines, one for each row, to this file");
+}
+
+void add_shared(CLI::App& command, BenchOptions& options) {
+  add_load_options(command, options.load);
+  command.add_option("--repeat", options.repeats, "runs of each row; the median is printed, and p10 - p90")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  command.add_option("--gpu-hour-price", options.gpu_hour_price, "dollars an hour for one GPU (on the CPU: a rank)")
+      ->check(CLI::Range(0.0, 1e6))
+      ->capture_default_str();
+  add_json(command, options.json_path);
+}
+
+void add_lengths(CLI::App& command, PrefillOptions& options) {
+  command.add_option("--lengths", options.lengths, "prompt lengths in tokens")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 1 << 24))
+      ->capture_default_str();
+}
+
+void add_decode(CLI::App& command, DecodeOptions& options) {
+  command.add_option("--batch", options.batches, "sequences that decode at once")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  command.add_option("--context", options.contexts, "prompt tokens of each sequence")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 1 << 24))
+      ->capture_default_str();
+  command.add_option("--steps", options.steps, "timed steps of a run, behind each prompt")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+}
+
+void add_ops(CLI::App& bench, const std::shared_ptr<AllOptions>& all) {
+  CLI::App* ops = bench.add_subcommand("ops", "time each operation at gpt-oss's shapes on one GPU, beside its ceiling");
+  ops->add_option("--filter", all->ops.filter, "only rows whose operation and shape contain this text");
+  ops->add_option("--repeat", all->ops.repeats, "graph replays of each row; fewer, at least 5, where one takes long")
+      ->check(CLI::Range(5, 10000))
+      ->capture_default_str();
+  ops->add_flag("--list", all->ops.list, "only print the rows with their FLOPs and bytes; needs no GPU");
+  add_json(*ops, all->shared.json_path);
+  ops->callback([all] {
+    if (all->ops.list) return print_op_cases(op_cases(all->ops.filter));
+    BenchReport report(all->shared.json_path);
+    bench_ops(all->ops, report);
+  });
 }
 
 }  // namespace
 
 void register_bench(CLI::App& app) {
-  auto options = std::make_shared<BenchOptions>();
-  CLI::App* command = app.add_subcommand("bench", "time prefill and decode of a checkpoint on this machine");
-  add_load_options(*command, options->load);
-  command->add_option("--prompt-tokens", options->prompt_tokens, "prompt lengths; the first is also decode's context")
-      ->delimiter(',')
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  command->add_option("--batch", options->batches, "sequences decoding at once")
-      ->delimiter(',')
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  command->add_option("--decode-tokens", options->decode_tokens, "tokens each sequence generates")
-      ->check(CLI::Range(2, 1 << 20))
-      ->capture_default_str();
-  command->add_option("--repeat", options->repeats, "runs each; the median is printed")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
-  command->add_option("--json", options->json_path, "also write JSON lines to this file");
-  command->callback([options] { run_bench(*options); });
+  auto all = std::make_shared<AllOptions>();
+  CLI::App* bench = app.add_subcommand("bench", "time a checkpoint, or each operation, on this machine");
+  bench->footer("Without prefill, decode or ops: a short form of the first two, in seconds on a CPU.");
+  add_shared(*bench, all->shared);
+  add_lengths(*bench, all->short_prefill);
+  add_decode(*bench, all->short_decode);
+
+  CLI::App* prefill = bench->add_subcommand("prefill", "seconds and dollars from request to first token");
+  add_shared(*prefill, all->shared);
+  add_lengths(*prefill, all->prefill);
+  prefill->callback([all] { run_model(all->shared, &all->prefill, nullptr); });
+
+  CLI::App* decode = bench->add_subcommand("decode", "tokens/s and dollars while many sequences decode");
+  add_shared(*decode, all->shared);
+  add_decode(*decode, all->decode);
+  decode->callback([all] { run_model(all->shared, nullptr, &all->decode); });
+
+  add_ops(*bench, all);
+  bench->callback([all, bench] {
+    if (bench->get_subcommands().empty()) run_model(all->shared, &all->short_prefill, &all->short_decode);
+  });
+  for (CLI::App* command : bench->get_subcommands({})) command->get_formatter()->column_width(34);
 }
 
 }  // namespace rose

@@ -1,4 +1,4 @@
-// rose bench: prefill and decode speed of any checkpoint on this machine.
+// rose bench: how fast a checkpoint, and each operation, runs on this machine.
 #pragma once
 
 namespace CLI {

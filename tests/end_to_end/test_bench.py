@@ -1,0 +1,112 @@
+"""rose bench on the embedded model: what it prints, and that the figures of a row agree with each other."""
+
+import json
+import subprocess
+
+import pytest
+
+CONDITIONS = {
+    "card", "driver", "sm_clock_mhz_before", "sm_clock_mhz_after", "power_w_before", "power_w_after", "temperature_c",
+    "version", "commit", "command", "date",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def bench(request, tmp_path_factory):
+    """bench(*arguments) -> (finished process, rows of its JSON file)."""
+    binary = request.config.getoption("--rose-binary")
+    model = request.config.getoption("--rose-model")
+
+    def run(what, *arguments):
+        path = tmp_path_factory.mktemp("bench") / "rows.jsonl"
+        positional = [model] if model and what != "ops" else []
+        command = [binary, "bench", *([what] if what else []), *positional, *arguments, "--json", str(path)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        rows = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        return done, rows
+
+    return run
+
+
+def check_times(row, repeats):
+    assert CONDITIONS <= row.keys()
+    assert row["n"] == repeats
+    assert 0 < row["seconds_p10"] <= row["seconds"] <= row["seconds_p90"]
+    assert row["layout"] == "EP1 DP1 TP1" and row["gpus"] == 1
+    assert "bench" in row["command"] and row["date"].endswith("Z")
+
+
+def test_prefill_gives_seconds_and_dollars_for_each_length(bench):
+    done, rows = bench("prefill", "--lengths", "32,100", "--repeat", "3", "--gpu-hour-price", "7.5")
+    assert done.returncode == 0, done.stderr
+    prefill = [r for r in rows if r["what"] == "prefill"]
+    assert [r["tokens"] for r in prefill] == [32, 100]
+    for row in prefill:
+        check_times(row, 3)
+        dollars = row["gpus"] * row["seconds"] * 7.5 / 3600 / row["tokens"] * 1e6
+        assert row["dollars_per_million_tokens"] == pytest.approx(dollars, rel=1e-9)
+        assert row["tokens_per_s"] == pytest.approx(row["tokens"] / row["seconds"])
+        assert f"${dollars:.3f}" in done.stdout
+        assert "published_seconds" not in row or row["model"].startswith("gpt-oss")
+    assert "EP1 DP1 TP1" in done.stdout
+    assert "prefill, 100 tokens" in done.stderr and "prefill, 100 tokens" not in done.stdout
+
+
+def test_decode_counts_only_steps_in_which_all_decode(bench):
+    done, rows = bench("decode", "--batch", "1,5", "--context", "40", "--steps", "12", "--repeat", "2")
+    assert done.returncode == 0, done.stderr
+    decode = [r for r in rows if r["what"] == "decode"]
+    assert [(r["batch"], r["context"], r["steps"]) for r in decode] == [(1, 40, 12), (5, 40, 12)]
+    for row in decode:
+        check_times(row, 2)
+        assert row["tokens_per_s"] == pytest.approx(row["batch"] / row["seconds"])
+        assert row["tokens_per_s_per_sequence"] == pytest.approx(1 / row["seconds"])
+        dollars = 3.0 / 3600 / row["tokens_per_s"] * 1e6
+        assert row["dollars_per_million_tokens"] == pytest.approx(dollars)
+        assert 0 < row["weight_bytes"] <= row["weight_bytes_in_memory"]
+        assert row["weight_bytes_per_s"] == pytest.approx(row["weight_bytes"] / row["seconds"])
+
+
+def test_a_batch_larger_than_the_defaults_decodes_at_once(bench):
+    done, rows = bench("decode", "--batch", "96", "--context", "4", "--steps", "4", "--repeat", "1")
+    assert done.returncode == 0, done.stderr
+    assert [r["batch"] for r in rows if r["what"] == "decode"] == [96]
+
+
+def test_the_short_form_does_both(bench):
+    done, rows = bench(None, "--lengths", "16", "--batch", "2", "--context", "8", "--steps", "4", "--repeat", "1")
+    assert done.returncode == 0, done.stderr
+    assert [r["what"] for r in rows] == ["prefill", "decode", "memory"]
+    assert rows[-1]["process_peak_mib"] > 0
+
+
+def test_a_length_beyond_the_context_is_left_out_and_said(bench):
+    done, rows = bench("prefill", "--lengths", "64,4096", "--max-model-len", "512", "--repeat", "1")
+    assert done.returncode == 0, done.stderr
+    assert [r["tokens"] for r in rows if r["what"] == "prefill"] == [64]
+    assert "4096 tokens is left out" in done.stderr
+    done, _ = bench("prefill", "--lengths", "4096", "--max-model-len", "512", "--repeat", "1")
+    assert done.returncode == 2 and "--lengths" in done.stderr
+
+
+def test_a_batch_that_the_kv_memory_cannot_hold_is_no_result(bench):
+    done, rows = bench(
+        "decode", "--batch", "8", "--context", "400", "--steps", "64", "--repeat", "1", "--kv-memory", "0.005",
+        "--max-model-len", "512",
+    )  # fmt: skip
+    assert done.returncode == 1, done.stdout
+    assert "--kv-memory" in done.stderr
+    assert not [r for r in rows if r["what"] == "decode"]
+
+
+def test_ops_lists_its_rows_without_a_gpu(bench):
+    done, _ = bench("ops", "--list", "--filter", "experts of 128")
+    assert done.returncode == 0
+    assert "8192 rows balanced" in done.stdout and "attention" not in done.stdout
+
+
+def test_usage_errors_say_what_is_wrong(bench):
+    for arguments in (["prefill", "--lengths", "0"], ["decode", "--batch", "none"], ["prefil"]):
+        done, _ = bench(*arguments)
+        assert done.returncode in (2, 4), arguments
+        assert done.stderr
