@@ -1,11 +1,12 @@
 """Layers of the published width on a GPU against transformers on the same card.
 
-    python tests/gpu/true_width.py --program build/cuda/bin/oracle_logits [--layers 2] [--tokens 300]
+    python tests/gpu/true_width.py --program build/cuda/bin/oracle_logits [--layers 2] [--tokens 300] [--recipe tiny_b]
 
 The reference is the class in f64. What transformers' own bf16 run differs from it is the yardstick: rose with bf16
 activations must not be further away than 1.25 times that. With activations in FP8 between the experts' products the
 bound is the rounding of e4m3 (2^-4 / sqrt(3) of every activation, two products a layer, the experts about half of a
-row): 5 % a layer. Errors are root mean squares over that of the logits.
+row): 5 % a layer. Errors are root mean squares over that of the logits; those of the median row are compared, because
+where two experts' router logits nearly tie, a rounding anywhere sends a row another way.
 """
 
 import argparse
@@ -56,8 +57,10 @@ def main() -> int:
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--experts", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=300)
+    parser.add_argument("--recipe", choices=sorted(generated.MODELS), help="one of generated.py's instead")
     options = parser.parse_args()
-    model = model_of(options.layers, options.experts)
+    model = generated.MODELS[options.recipe] if options.recipe else model_of(options.layers, options.experts)
+    layers = model["config"]["num_hidden_layers"]
     vocabulary = model["config"]["vocab_size"]
     ids = generated.tokens(7, options.tokens, vocabulary)
     print(torch.cuda.get_device_name(), ", ".join(f"{k} {v}" for k, v in reference.versions().items()))
@@ -66,10 +69,11 @@ def main() -> int:
     size = np.sqrt((exact**2).mean())
 
     def report(what: str, found: np.ndarray) -> float:
-        error = float(np.sqrt(((found - exact) ** 2).mean()) / size)
+        rows = np.sqrt(((found - exact) ** 2).mean(axis=1)) / size
         agree = float((found.argmax(axis=1) == exact.argmax(axis=1)).mean())
-        print(f"{what:<44} error {error:.2e}   same argmax {agree:.3f}", flush=True)
-        return error
+        print(f"{what:<40} median row {np.median(rows):.2e}  90 % {np.quantile(rows, 0.9):.2e}  worst {rows.max():.2e}  "
+              f"all {np.sqrt((rows**2).mean()):.2e}  same argmax {agree:.3f}", flush=True)
+        return float(np.median(rows))
 
     yardstick = report("transformers, bf16", transformers_logits(model["config"], tensors, torch.bfloat16, ids))
     good = True
@@ -79,7 +83,7 @@ def main() -> int:
         for device, chunk in (("cuda-bf16", 512), ("cuda-bf16", 64), ("cuda-bf16", 1), ("cuda", 512), ("cuda", 128)):
             found = rose_logits(options.program, folder, chunk, device, ids, vocabulary)
             error = report(f"rose, {device}, {chunk} rows a step", found)
-            good &= error <= (1.25 * yardstick if device == "cuda-bf16" else 0.05 * np.sqrt(options.layers) + yardstick)
+            good = good and error <= (1.25 * yardstick if device == "cuda-bf16" else 0.05 * np.sqrt(layers) + yardstick)
     print("within the bounds" if good else "OVER A BOUND")
     return 0 if good else 1
 
