@@ -31,6 +31,8 @@ json::Object model_fields(const BenchRun& run, const char* what) {
           {"layers", shape.layers},
           {"hidden", shape.hidden},
           {"experts", shape.experts},
+          {"routing", run.options.load.routing},
+          {"bf16_experts", run.options.load.bf16_experts},
           {"weight_bytes_in_memory", run.model.weight_bytes},
           {"layout", layout.name()},
           {"gpus", layout.gpus()},

@@ -1,11 +1,13 @@
 #include "bench_ops_cases.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
+#include <numeric>
 
 #include "base/check.h"
+#include "base/random.h"
 #include "bench_ops_published.h"
+#include "ops/force_routing/force_routing.h"
 
 namespace rose {
 namespace {
@@ -69,23 +71,40 @@ void add_attention(std::vector<OpCase>& cases) {
   }
 }
 
+const char* routing_name(OpRouting routing) {
+  switch (routing) {
+    case OpRouting::kBalanced:
+      return "balanced";
+    case OpRouting::kRandom:
+      return "random";
+    case OpRouting::kSkewed:
+      return "skewed";
+  }
+  return "";
+}
+
+// Experts that at least one row chooses.
+double touched_experts(const OpCase& c) {
+  std::vector<bool> touched(static_cast<std::size_t>(c.experts), false);
+  for (const std::int32_t expert : chosen_experts(c, 0)) touched[static_cast<std::size_t>(expert)] = true;
+  return static_cast<double>(std::count(touched.begin(), touched.end(), true));
+}
+
 void add_experts(std::vector<OpCase>& cases) {
   for (const int experts : {32, 128}) {
-    for (const bool balanced : {true, false}) {
+    for (const OpRouting routing : {OpRouting::kBalanced, OpRouting::kRandom, OpRouting::kSkewed}) {
       for (const int rows : {1, 8, 32, 64, 128, 512, 1024, 2048, 4096, 8192}) {
         OpCase c{.model = kModel,
                  .kind = OpKind::kExperts,
                  .op = fmt::format("experts of {}", experts),
-                 .shape = fmt::format("{} rows {}", rows, balanced ? "balanced" : "random")};
+                 .shape = fmt::format("{} rows {}", rows, routing_name(routing))};
         c.rows = rows;
         c.experts = experts;
-        c.balanced = balanced;
+        c.routing = routing;
         c.unit = MatrixUnit::kE4m3;
         c.flops = 2.0 * rows * kModel.experts_per_token * 3 * kModel.hidden * kModel.intermediate;
-        const double chosen = static_cast<double>(kModel.experts_per_token) / experts;
-        const double touched = experts * (balanced ? std::min(1.0, chosen * rows) : 1 - std::pow(1 - chosen, rows));
-        c.bytes = touched * kExpertBytes + rows * (4.0 * kModel.hidden + 8.0 * kModel.experts_per_token);
-        if (balanced) set_public(c, public_experts(experts, rows));
+        c.bytes = touched_experts(c) * kExpertBytes + rows * (4.0 * kModel.hidden + 8.0 * kModel.experts_per_token);
+        set_public(c, public_experts(experts, rows, routing));
         cases.push_back(std::move(c));
       }
     }
@@ -140,6 +159,32 @@ void add_route(std::vector<OpCase>& cases) {
 }
 
 }  // namespace
+
+std::vector<std::int32_t> chosen_experts(const OpCase& c, int copy) {
+  const auto each = static_cast<std::size_t>(c.model.experts_per_token), rows = static_cast<std::size_t>(c.rows);
+  std::vector<std::int32_t> chosen(rows * each), left(static_cast<std::size_t>(c.experts));
+  if (c.routing != OpRouting::kRandom) {
+    const bool skewed = c.routing == OpRouting::kSkewed;
+    const ops::ForcedRouting forced(skewed ? ops::RoutingMode::kSkewed : ops::RoutingMode::kBalanced, c.experts);
+    // Balanced rows go on where those of the previous copy ended; skewed ones are another layer's.
+    const int first = skewed ? 0 : copy * c.rows, layer = skewed ? copy : 0;
+    for (std::size_t r = 0; r < rows; ++r) {
+      ops::choose_forced(forced.pattern(), static_cast<std::uint32_t>(layer),
+                         static_cast<std::uint32_t>(first) + static_cast<std::uint32_t>(r), static_cast<int>(each),
+                         chosen.data() + r * each);
+    }
+    return chosen;
+  }
+  for (std::size_t r = 0; r < rows; ++r) {
+    std::iota(left.begin(), left.end(), 0);
+    for (std::size_t i = 0; i < each; ++i) {  // the beginning of a shuffle: distinct within the row
+      const std::uint64_t draw = random_bits(static_cast<std::uint64_t>(copy), r * each + i);
+      std::swap(left[i], left[i + draw % (left.size() - i)]);
+      chosen[r * each + i] = left[i];
+    }
+  }
+  return chosen;
+}
 
 std::vector<OpCase> op_cases(const std::string& filter) {
   constexpr int kQkv = (kModel.heads + 2 * kModel.kv_heads) * kModel.head_dim,

@@ -231,24 +231,6 @@ Weight random_experts(OpMemory& memory, std::int64_t experts, std::int64_t out, 
   return weight;
 }
 
-// The experts of each row. Balanced: in turn, going on where the previous copy ended. Random: distinct ones.
-std::vector<std::int32_t> choose(const OpCase& c, int copy) {
-  std::vector<std::int32_t> chosen, left(static_cast<std::size_t>(c.experts));
-  const int each = c.model.experts_per_token;
-  for (int r = 0; r < c.rows; ++r) {
-    std::iota(left.begin(), left.end(), 0);
-    for (int i = 0; i < each; ++i) {
-      const std::uint64_t bits = random_bits(static_cast<std::uint64_t>(copy),
-                                             static_cast<std::uint64_t>(r) * 8 + static_cast<std::uint64_t>(i));
-      const auto at = static_cast<std::size_t>(i) + bits % (left.size() - static_cast<std::size_t>(i));
-      std::swap(left[static_cast<std::size_t>(i)], left[at]);
-      const std::int64_t turn = (static_cast<std::int64_t>(copy) * c.rows + r) * each + i;
-      chosen.push_back(c.balanced ? static_cast<std::int32_t>(turn % c.experts) : left[static_cast<std::size_t>(i)]);
-    }
-  }
-  return chosen;
-}
-
 // The kernels' own form of the scales, beside the payload; the stored form goes.
 ops::ExpertScales prepared_scales(const Stream& stream, Weight& weight, Arena& arena, const Tensor& inexact) {
   if (stream.device().is_cpu()) return {};
@@ -283,7 +265,7 @@ PreparedOp prepare_experts(const OpCase& c, std::unique_ptr<OpMemory> memory, in
   std::vector<ops::Routing> routings;
   for (int i = 0; i < copies; ++i) {
     routings.push_back(
-        {.experts = memory->integers(choose(c, i), {c.rows, model.experts_per_token}), .weights = shares});
+        {.experts = memory->integers(chosen_experts(c, i), {c.rows, model.experts_per_token}), .weights = shares});
   }
   return {.memory = std::move(memory),
           .copies = copies,
@@ -443,8 +425,10 @@ PreparedOp prepare_op(const OpCase& c, const Stream& stream, const RandomFill& f
 std::int64_t bad_numbers(const PreparedOp& op) {
   std::int64_t bad = 0;
   for (const Tensor& output : op.outputs) {
-    std::vector<std::byte> host(output.bytes());
-    copy_async(op.memory->stream(), host.data(), output.raw(), host.size());
+    constexpr std::size_t kBytesMax = 64u << 20;
+    std::vector<std::byte> host(std::min(output.bytes(), kBytesMax));
+    const auto* const end = static_cast<const std::byte*>(output.raw()) + output.bytes();
+    copy_async(op.memory->stream(), host.data(), end - host.size(), host.size());
     op.memory->stream().synchronize();
     const std::size_t width = dtype_bytes(output.dtype());
     for (std::size_t at = 0; at < host.size(); at += width) {

@@ -56,7 +56,7 @@ struct PreparedOp {
 inline constexpr int kCopiesMax = 128;
 PreparedOp prepare_op(const OpCase& c, const Stream& stream, const RandomFill& fill, double cold_bytes);
 
-// Numbers of the outputs that were not written or are NaN.
+// Numbers of the outputs that were not written or are NaN; of large outputs the last 64 MiB are looked at.
 std::int64_t bad_numbers(const PreparedOp& op);
 
 }  // namespace rose

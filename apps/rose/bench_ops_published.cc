@@ -56,6 +56,15 @@ constexpr std::array kExperts = {
     Entry{32, 512, {262, kTrt}},       Entry{32, 1024, {407, kTriton}}, Entry{32, 2048, {781, kTriton}},
     Entry{32, 4096, {1496, kTriton}},  Entry{32, 8192, {2917, kTriton}}};
 
+// The same under a power law with exponent 1.2.
+constexpr const char* kTritonSkewed = "OpenAI Triton kernels, vLLM 0.24, power law 1.2";
+constexpr std::array kExpertsSkewed = {
+    Entry{128, 1, {60, kTritonSkewed}},      Entry{128, 8, {183, kTritonSkewed}},
+    Entry{128, 32, {331, kTritonSkewed}},    Entry{128, 64, {508, kTritonSkewed}},
+    Entry{128, 128, {584, kTritonSkewed}},   Entry{128, 512, {1067, kTritonSkewed}},
+    Entry{128, 1024, {1378, kTritonSkewed}}, Entry{128, 2048, {1758, kTritonSkewed}},
+    Entry{128, 4096, {2595, kTritonSkewed}}, Entry{128, 8192, {4021, kTritonSkewed}}};
+
 // Outputs, rows. At few rows nothing is scaled: launch and latency decide there.
 constexpr double kScale = 2880.0 / 2560;
 constexpr std::array kLinear = {Entry{5120, 1, {10.3, kSmallLinear}}, Entry{5120, 128, {10.6, kSmallLinear}},
@@ -71,7 +80,17 @@ PublicTime public_attention_decode(int sequences, int context, int window) {
   return window > 0 ? find(kWindowDecode, sequences, window) : find(kAttentionDecode, sequences, context);
 }
 
-PublicTime public_experts(int experts, int rows) { return find(kExperts, experts, rows); }
+PublicTime public_experts(int experts, int rows, OpRouting routing) {
+  switch (routing) {
+    case OpRouting::kBalanced:
+      return find(kExperts, experts, rows);
+    case OpRouting::kSkewed:
+      return find(kExpertsSkewed, experts, rows);
+    case OpRouting::kRandom:
+      return {};
+  }
+  return {};
+}
 
 PublicTime public_linear(int out, int rows) { return find(kLinear, out, rows); }
 

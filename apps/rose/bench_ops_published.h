@@ -14,8 +14,8 @@ struct PublicTime {
 
 PublicTime public_attention_prefill(int tokens, int window);
 PublicTime public_attention_decode(int sequences, int context, int window);
-PublicTime public_experts(int experts, int rows);  // balanced routing
-PublicTime public_linear(int out, int rows);       // bf16
+PublicTime public_experts(int experts, int rows, OpRouting routing);
+PublicTime public_linear(int out, int rows);  // bf16
 
 inline void set_public(OpCase& c, const PublicTime& time) {
   c.public_us = time.us;

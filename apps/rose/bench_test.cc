@@ -103,9 +103,35 @@ TEST(OpCases, ExpertsCountWhatARowTouches) {
   EXPECT_NEAR(find(cases, "experts of 128, 8192 rows balanced").flops, 1.63e12, 0.01e12);
   const double most = 128 * 13236480.0;
   EXPECT_NEAR(find(cases, "experts of 128, 32 rows balanced").bytes, most, 1e6);
-  const double random = find(cases, "experts of 128, 32 rows random").bytes;  // some are hit twice, some not at all
-  EXPECT_NEAR(random, most * (1 - std::pow(1 - 4.0 / 128, 32)), 1e6);
-  EXPECT_LT(random, most);
+  // At random, 128 draws touch 128 (1 - (1 - 4/128)^32) = 81.6 experts, with a deviation below 5; a power law, fewer.
+  const double random = find(cases, "experts of 128, 32 rows random").bytes / 13236480.0;
+  EXPECT_NEAR(random, 128 * (1 - std::pow(1 - 4.0 / 128, 32)), 20);
+  EXPECT_LT(find(cases, "experts of 128, 32 rows skewed").bytes / 13236480.0, random);
+}
+
+TEST(OpCases, RowsChooseDistinctExpertsAndCopiesOthers) {
+  for (const OpRouting routing : {OpRouting::kBalanced, OpRouting::kRandom, OpRouting::kSkewed}) {
+    OpCase c;
+    c.rows = 50;
+    c.experts = 32;
+    c.routing = routing;
+    const std::vector<std::int32_t> chosen = chosen_experts(c, 3);
+    ASSERT_EQ(chosen.size(), 200u);
+    std::vector<int> count(32, 0);
+    for (std::size_t r = 0; r < 50; ++r) {
+      std::set<std::int32_t> row(chosen.begin() + static_cast<std::ptrdiff_t>(4 * r),
+                                 chosen.begin() + static_cast<std::ptrdiff_t>(4 * r + 4));
+      EXPECT_EQ(row.size(), 4u);
+      for (const std::int32_t e : row) ++count.at(static_cast<std::size_t>(e));
+    }
+    const auto [fewest, most] = std::minmax_element(count.begin(), count.end());
+    if (routing == OpRouting::kBalanced) {
+      EXPECT_LE(*most - *fewest, 1);
+    } else {
+      EXPECT_GT(*most - *fewest, 1);
+    }
+    EXPECT_NE(chosen, chosen_experts(c, 4));
+  }
 }
 
 RandomFill host_fill() {
@@ -150,9 +176,11 @@ TEST(OpInputs, EveryOperationRunsAndWritesItsOutputs) {
   OpCase logits = small(OpKind::kLinear, 3);
   logits.out = logits.model.vocabulary;
   cases.push_back(logits);
-  OpCase random = small(OpKind::kExperts, 5);
-  random.balanced = false;
-  cases.push_back(random);
+  for (const OpRouting routing : {OpRouting::kRandom, OpRouting::kSkewed}) {
+    OpCase c = small(OpKind::kExperts, 5);
+    c.routing = routing;
+    cases.push_back(c);
+  }
   for (const int window : {0, 16}) {
     for (const int sequences : {1, 3}) {
       for (const int rows_each : {1, 40}) {
