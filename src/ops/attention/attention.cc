@@ -77,7 +77,8 @@ void attention(const Stream& stream, const Tensor& q, const KvLayer& kv, const A
       }
       return;
     case DeviceKind::kCuda:
-      cuda::attention(stream, {.q = q, .kv = kv, .plan = plan, .work = plan.work, .sinks = sinks, .scale = scale, .out = out});
+      cuda::attention(stream,
+                      {.q = q, .kv = kv, .plan = plan, .work = plan.work, .sinks = sinks, .scale = scale, .out = out});
       return;
   }
 }

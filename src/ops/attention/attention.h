@@ -15,8 +15,8 @@
 
 namespace rose::ops {
 
-// What the kernels of a GPU need beside a plan: lists that they make, pieces of split contexts. One for each KV set, zero
-// at first; the CPU needs none.
+// What the kernels of a GPU need beside a plan: lists that they make, pieces of split contexts. One for each KV set,
+// zero at first; the CPU needs none.
 struct AttentionWorkShape {
   int rows_max = 0;
   int sequences_max = 0;

@@ -1,6 +1,8 @@
 #include "ops/attention/attention_cuda.h"
 
 #include <algorithm>
+#include <bit>
+#include <limits>
 
 #include "device/cuda/gpu.h"
 #include "device/cuda/tensor_map.h"
@@ -13,11 +15,13 @@ using rose::cuda::make_tensor_map;
 using rose::cuda::MapType;
 using rose::cuda::Swizzle;
 
-// One page of one KV head is a box.
+int box_rows(int page_size) { return std::min(page_size, kBoxRowsMax); }
+
+// Boxes are pages of one KV head, or parts of them.
 CUtensorMap page_map(const Tensor& pages) {
   const std::int64_t size = pages.size(2), dim = pages.size(3);
-  return rose::cuda::matrix_map(pages.raw(), MapType::kBf16, pages.elements() / dim, dim, dim, static_cast<int>(size),
-                                static_cast<int>(dim), Swizzle::k128);
+  return rose::cuda::matrix_map(pages.raw(), MapType::kBf16, pages.elements() / dim, dim, dim,
+                                box_rows(static_cast<int>(size)), static_cast<int>(dim), Swizzle::k128);
 }
 
 CUtensorMap query_map(const Tensor& q) {
@@ -33,11 +37,12 @@ struct WorkLayout {
     const auto rows = static_cast<std::size_t>(shape.rows_max),
                sequences = static_cast<std::size_t>(shape.sequences_max);
     const std::size_t decode_rows = std::min(rows, sequences * DecodeConfig::kRowsMax);
-    decode_list = take(decode_rows * 16);
+    decode_rows_list = take(decode_rows * sizeof(DecodeRow));
+    decode_runs = take(static_cast<std::size_t>(blocks) * sizeof(DecodeRun));
     tile_list = take((rows / PrefillConfig::kTokens + sequences) * 8);
     decode_offsets = take((decode_rows + 1) * 4);
     arrivals = take(decode_rows * static_cast<std::size_t>(shape.kv_heads) * 4);
-    counts = take(8);
+    tile_count = take(4);
     pieces = take(static_cast<std::size_t>(blocks) * 2 * DecodeConfig::kPieceBytes);
   }
   std::size_t take(std::size_t size) {
@@ -45,7 +50,7 @@ struct WorkLayout {
     bytes += (size + 127) / 128 * 128;
     return at;
   }
-  std::size_t bytes = 0, decode_list, tile_list, decode_offsets, arrivals, counts, pieces;
+  std::size_t bytes = 0, decode_rows_list, decode_runs, tile_list, decode_offsets, arrivals, tile_count, pieces;
 };
 
 int decode_blocks(const Stream& stream) { return rose::cuda::multiprocessors(stream) * DecodeConfig::kBlocksPerSm; }
@@ -65,12 +70,20 @@ AttentionParams plan_params(const Stream& stream, const AttentionPlan& plan, con
   params.sequences = plan.sequences;
   params.kv_heads = work.shape.kv_heads;
   params.page_size = page_size;
+  params.page_shift = std::countr_zero(static_cast<unsigned>(page_size));
+  params.box_rows = box_rows(page_size);
   params.pages_max = static_cast<int>(plan.page_table.size(1));
   params.window = plan.window;
-  params.tile_count = at<int>(work, layout.counts);
-  params.decode_counts = at<int>(work, layout.counts + 4);
+  params.decode_blocks = decode_blocks(stream);
+  // A window is read by one block: adding up pieces would take longer than reading them.
+  const bool whole = plan.window > 0 && plan.window <= DecodeConfig::kWindowMax;
+  params.decode_item_units =
+      whole ? (plan.window + params.box_rows - 1 + DecodeConfig::kUnit - 1) / DecodeConfig::kUnit : 1;
+  params.decode_items_least = whole ? 1 : DecodeConfig::kItemsLeast;
+  params.tile_count = at<int>(work, layout.tile_count);
   params.tile_list = at<int2>(work, layout.tile_list);
-  params.decode_rows = at<int4>(work, layout.decode_list);
+  params.decode_rows = at<DecodeRow>(work, layout.decode_rows_list);
+  params.decode_runs = at<DecodeRun>(work, layout.decode_runs);
   params.decode_offsets = at<int>(work, layout.decode_offsets);
   params.decode_arrivals = at<int>(work, layout.arrivals);
   params.decode_scratch = at<void>(work, layout.pieces);
@@ -93,7 +106,9 @@ void plan_attention(const Stream& stream, const AttentionPlan& plan, const Atten
 
 void attention(const Stream& stream, const AttentionCall& call) {
   CHECK(call.q.dtype() == DType::kBf16 && call.q.size(2) == 64 && call.q.size(1) == 8 * call.kv.kv_heads() &&
-            call.kv.keys.dtype() == DType::kBf16 && DecodeConfig::kUnit % call.kv.page_size == 0,
+            call.kv.keys.dtype() == DType::kBf16 && call.kv.page_size >= 8 &&
+            std::has_single_bit(static_cast<unsigned>(call.kv.page_size)) &&
+            call.kv.keys.elements() / 64 <= std::numeric_limits<std::int32_t>::max(),
         "attention on {}: q {}, keys {}", stream.device().name(), call.q.describe(), call.kv.keys.describe());
   if (call.plan.rows == 0) return;
   AttentionParams params = plan_params(stream, call.plan, call.work, call.kv.page_size);
@@ -105,14 +120,10 @@ void attention(const Stream& stream, const AttentionCall& call) {
   params.out = reinterpret_cast<std::uint16_t*>(call.out.as<Bf16>());
   params.heads = static_cast<int>(call.q.size(1));
   params.scale_log2 = call.scale * 1.44269504f;
-  params.inverse_scale = 1.f / call.scale;
   const cudaStream_t native = rose::cuda::native_stream(stream);
-  if (call.plan.rows_longest > DecodeConfig::kRowsMax) {
-    const int blocks = rose::cuda::multiprocessors(stream);
-    call.polynomial ? launch_attention_prefill<true>(params, blocks, native)
-                    : launch_attention_prefill<false>(params, blocks, native);
-  }
-  launch_attention_decode(params, decode_blocks(stream), native);
+  const bool long_rows = call.plan.rows_longest > DecodeConfig::kRowsMax;
+  if (long_rows) launch_attention_prefill(params, rose::cuda::multiprocessors(stream), native);
+  if (!long_rows || call.plan.sequences > 1) launch_attention_decode(params, native);
 }
 
 }  // namespace rose::ops::cuda

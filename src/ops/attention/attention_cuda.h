@@ -22,11 +22,11 @@ struct AttentionCall {
   const Tensor& sinks;
   float scale;
   const Tensor& out;
-  bool polynomial = false;  // a quarter of prefill's exponentials on the FMA units
 };
 
 // plan.rows_longest says which kernels are launched: more than DecodeConfig::kRowsMax new rows in one sequence need the
-// prefill kernel; the decode kernel runs always and finds nothing to do where all are long.
+// prefill kernel; the decode kernel takes the other sequences, and finds nothing to do where all are long. Rows past
+// the last sequence's are not written.
 void attention(const Stream& stream, const AttentionCall& call);
 
 }  // namespace rose::ops::cuda

@@ -1,5 +1,5 @@
 #include "ops/attention/attention_decode_sm90.cuh"
 
-void rose::ops::cuda::launch_attention_decode(const AttentionParams& params, int blocks, cudaStream_t stream) {
-  launch_attention_decode_instance(params, blocks, stream);
+void rose::ops::cuda::launch_attention_decode(const AttentionParams& params, cudaStream_t stream) {
+  launch_attention_decode_instance<DecodeConfig>(params, stream);
 }

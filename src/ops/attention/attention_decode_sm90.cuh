@@ -4,16 +4,23 @@
 // Bound: memory. A row reads 2 * context * kv_heads * 64 * 2 bytes once; 8 query heads share what they read. Measured
 // read ceiling of an H200: 4.57 TB/s.
 //
-// Mapping: the work of all rows is one line of units (row, KV head, 64 positions), cut into equal runs, one a block:
-// long contexts are split, short ones are joined, and every block does the same amount, whatever the lengths. A run
-// covers at most two pieces of (row, KV head) pairs that others share, at its ends; those go to scratch, and the last
-// block to finish a pair adds its pieces up, in order. So the result does not depend on timing, and nothing depends on
-// the host.
+// Mapping: the work of all rows is one line of items (row, KV head, 64 positions or a whole window), cut into equal
+// runs, one a block: long contexts are split, short ones are joined, and every block does the same amount, whatever the
+// lengths. The line and the runs are made once a step (attention_plan.cu). A run covers at most two pieces of (row, KV
+// head) pairs that others share, at its ends; those go to scratch, and the last block to finish a pair adds its pieces
+// up, in order. So the result does not depend on timing, and nothing depends on the host.
 //
-// In a block one producer thread loads units page by page by TMA; four warps take 16 positions of each unit with
-// mma.m16n8k16, keys as the 16 rows and the 8 heads as the 8 columns, so no row of the instruction is wasted:
+// In a block one producer warp loads units by TMA, a page of a head (4 KB) a box; four warps take 16 positions of each
+// unit with mma.m16n8k16, keys as the 16 rows and the 8 heads as the 8 columns, so no row of the instruction is wasted:
 // S^T = K Q^T, then O^T = V^T P^T. Each warp keeps its own running maximum; warps meet at the end of a piece.
 // The sink enters the sum once, where the pieces have been added up.
+//
+// Overlap with the kernel before: plan, page table and all positions but this step's new ones are older than that
+// kernel, so they are read before it has ended (it waits for its own predecessor before it lets this one start); q and
+// the new positions are read after.
+//
+// What lies past a context's end may be anything, NaN too: scores there are replaced, and values are cleared after they
+// have been read, in the units that reach past either end only.
 #pragma once
 
 #include "device/cuda/launch.cuh"
@@ -33,107 +40,99 @@ struct DecodePiece {
   float out[8][64];
 };
 
+template <class C>
 struct alignas(1024) DecodeShared {
-  using C = DecodeConfig;
   std::uint8_t keys[C::kStages][C::kUnitBytes];
   std::uint8_t values[C::kStages][C::kUnitBytes];
   DecodePiece pieces[C::kWarps];
   std::uint64_t full[C::kStages], empty[C::kStages];
   int arrived;  // blocks that had finished the pair before this one
 };
-static_assert(sizeof(DecodeShared) <= 113 * 1024, "two blocks an SM");
 
-// A run of units within one pair.
-struct DecodeSegment {
-  int row;  // index into the list of decode rows
+// What the plan says is read past the first-level cache, which may hold a former step's.
+template <class T>
+__device__ inline T load_planned(const T* from) {
+  static_assert(sizeof(T) % 16 == 0);
+  T value;
+#pragma unroll
+  for (std::size_t i = 0; i < sizeof(T) / 16; ++i)
+    reinterpret_cast<int4*>(&value)[i] = __ldcg(reinterpret_cast<const int4*>(from) + i);
+  return value;
+}
+
+// The part of a run that lies in one pair (row, KV head), and the walk from pair to pair.
+struct DecodeWalk {
+  DecodeRow row;
   int kv_head;
-  int begin, end;  // units of the pair
-  int units;       // of the whole pair
-  long first;      // position of the pair's first unit in the line of all units
-};
+  int begin, end;  // items of the pair
+  int left;        // items of the run after these
 
-// The segment that starts at place `unit` of the line, cut at `end`. Rows are found by bisection in their unit offsets.
-__device__ inline DecodeSegment decode_segment(const AttentionParams& params, long unit, long end) {
-  int low = 0, high = params.decode_counts[0] - 1;
-  while (low < high) {
-    const int middle = (low + high + 1) / 2;
-    if (static_cast<long>(params.decode_offsets[middle]) * params.kv_heads <= unit) {
-      low = middle;
-    } else {
-      high = middle - 1;
+  __device__ explicit DecodeWalk(const DecodeRun& run) : row(run.row), kv_head(run.kv_head), begin(run.item) {
+    end = min(row.items, begin + run.items);
+    left = run.items - (end - begin);
+  }
+  __device__ bool advance(const AttentionParams& params) {
+    if (left == 0) return false;
+    if (++kv_head == params.kv_heads) {
+      row = load_planned(&params.decode_rows[row.index + 1]);
+      kv_head = 0;
     }
+    begin = 0;
+    end = min(row.items, left);
+    left -= end;
+    return true;
   }
-  DecodeSegment segment;
-  segment.row = low;
-  const long before = static_cast<long>(params.decode_offsets[low]) * params.kv_heads;
-  segment.units = params.decode_offsets[low + 1] - params.decode_offsets[low];
-  segment.kv_head = static_cast<int>((unit - before) / segment.units);
-  segment.first = before + static_cast<long>(segment.kv_head) * segment.units;
-  segment.begin = static_cast<int>(unit - segment.first);
-  segment.end = static_cast<int>(min(static_cast<long>(segment.units), end - segment.first));
-  return segment;
-}
-
-// Positions a row sees: [begin, end); its first unit starts at begin rounded down to a page.
-struct DecodeRow {
-  int row, sequence, begin, end;
-};
-
-__device__ inline DecodeRow decode_row(const AttentionParams& params, int index) {
-  const int4 entry = params.decode_rows[index];
-  return {entry.x, entry.y, entry.z, entry.w};
-}
-
-// The line of all units, and how many blocks share it: never more than units, so that every block of a pair has a
-// piece.
-struct DecodeLine {
-  long units;
-  int blocks;
-  __device__ long begin(int block) const { return units * block / blocks; }
-  __device__ int block_of(long unit) const {
-    int block = static_cast<int>(unit * blocks / units);
-    while (begin(block + 1) <= unit) ++block;  // the division above may land one short
-    while (begin(block) > unit) --block;
-    return block;
+  // Units of these items, and the position of unit 0. The last item of a pair may have fewer units.
+  __device__ int base(const AttentionParams& params) const { return row.begin / params.box_rows * params.box_rows; }
+  __device__ int unit_begin(const AttentionParams& params) const { return begin * params.decode_item_units; }
+  __device__ int unit_end(const AttentionParams& params) const {
+    return min(end * params.decode_item_units,
+               (row.end - base(params) + DecodeConfig::kUnit - 1) / DecodeConfig::kUnit);
   }
-};
-
-__device__ inline DecodeLine decode_line(const AttentionParams& params) {
-  const long units = static_cast<long>(params.decode_offsets[params.decode_counts[0]]) * params.kv_heads;
-  return {units, static_cast<int>(min(units, static_cast<long>(gridDim.x)))};
-}
-
-struct DecodeRun {
-  long begin, end;
 };
 
 // --- producer
 // ------------------------------------------------------------------------------------------------------------
 
-__device__ inline void decode_produce(DecodeShared& shared, const AttentionParams& params, const DecodeRun& run) {
-  using C = DecodeConfig;
-  const int page_bytes = params.page_size * 128, pages_a_unit = C::kUnit / params.page_size;
+// By a whole warp: each lane looks up one box's page, for 32 boxes at a time, so that no copy waits for its own lookup.
+template <class C>
+__device__ inline void decode_produce(DecodeShared<C>& shared, const AttentionParams& params, const DecodeRun& run) {
+  const int lane = threadIdx.x % 32, boxes_a_unit = C::kUnit / params.box_rows;
+  const int boxes_a_page = params.page_size / params.box_rows;
   ptx::Ring<C::kStages> ring;
-  for (long at = run.begin; at < run.end;) {
-    const DecodeSegment segment = decode_segment(params, at, run.end);
-    const DecodeRow row = decode_row(params, segment.row);
-    const int* table =
-        params.page_table + static_cast<long>(row.sequence) * params.pages_max - params.first_pages[row.sequence];
-    const int last = (row.end - 1) / params.page_size;
-    for (int unit = segment.begin; unit < segment.end; ++unit, ring.advance()) {
+  bool waited = false;
+  DecodeWalk walk(run);
+  do {
+    const int first = walk.row.begin / params.box_rows, last = (walk.row.end - 1) / params.box_rows;
+    const int unit_end = walk.unit_end(params);
+    int known = -1, row_of_lane = 0;  // boxes [known, known + 32) of the pair are in the lanes
+    for (int unit = walk.unit_begin(params); unit < unit_end; ++unit, ring.advance()) {
+      const int box = first + unit * boxes_a_unit;
+      if (known < 0 || box + boxes_a_unit > known + 32) {
+        known = box;
+        const int own = min(box + lane, last);  // past the newest: once more; hidden
+        const int page = __ldcg(params.page_table + walk.row.table + own / boxes_a_page);
+        row_of_lane = (page * params.kv_heads + walk.kv_head) * params.page_size + own % boxes_a_page * params.box_rows;
+      }
+      if (!waited && min(box + boxes_a_unit, last + 1) * params.box_rows > walk.row.fresh) {
+        ptx::dependency_wait();
+        waited = true;
+      }
       ptx::barrier_wait(&shared.empty[ring.stage], ring.phase ^ 1);
-      ptx::barrier_arrive_expect(&shared.full[ring.stage], 2 * C::kUnitBytes);
-      const int page = row.begin / params.page_size + unit * pages_a_unit;
-      for (int p = 0; p < pages_a_unit; ++p) {  // past the newest page: once more, masked but finite
-        const int box = (table[min(page + p, last)] * params.kv_heads + segment.kv_head) * params.page_size;
-        ptx::tma_load_2d(&params.keys, &shared.full[ring.stage], shared.keys[ring.stage] + p * page_bytes, 0, box,
-                         ptx::kEvictFirst);
-        ptx::tma_load_2d(&params.values, &shared.full[ring.stage], shared.values[ring.stage] + p * page_bytes, 0, box,
-                         ptx::kEvictFirst);
+      if (lane == 0) ptx::barrier_arrive_expect(&shared.full[ring.stage], 2 * C::kUnitBytes);
+      for (int b = 0; b < boxes_a_unit; ++b) {
+        const int row = __shfl_sync(0xffffffffu, row_of_lane, box - known + b);
+        if (lane == 0) {
+          const int offset = b * params.box_rows * 128;
+          ptx::tma_load_2d(&params.keys, &shared.full[ring.stage], shared.keys[ring.stage] + offset, 0, row,
+                           C::kPolicy);
+          ptx::tma_load_2d(&params.values, &shared.full[ring.stage], shared.values[ring.stage] + offset, 0, row,
+                           C::kPolicy);
+        }
+        __syncwarp();
       }
     }
-    at += segment.end - segment.begin;
-  }
+  } while (walk.advance(params));
 }
 
 // --- consumer
@@ -170,10 +169,12 @@ __device__ inline std::uint32_t transpose_8x8(std::uint32_t x) {
   return y;
 }
 
-// 16 positions of a unit. `position` is that of the warp's first key; keys outside [begin, end) are hidden.
+// 16 positions of a unit, the first of them `position`; where kEdge, those outside [begin, end) are hidden, and values
+// there cleared: what is multiplied by a probability of zero must be a number.
+template <bool kEdge>
 __device__ inline void decode_step(const std::uint8_t* keys, const std::uint8_t* values, const DecodeQuery& query,
-                                   int warp, int position, const DecodeRow& row, float scale, DecodeState& state) {
-  const int lane = threadIdx.x % 32, key = warp * 16;
+                                   int position, int begin, int end, float scale, DecodeState& state) {
+  const int lane = threadIdx.x % 32, key = threadIdx.x / 32 * 16;
   float s[4] = {0, 0, 0, 0};
 #pragma unroll
   for (int step = 0; step < 4; ++step) {  // A[16 keys, 16 dims]: rows lane % 16, dims 8 * (lane / 16)
@@ -181,10 +182,12 @@ __device__ inline void decode_step(const std::uint8_t* keys, const std::uint8_t*
     ptx::ldmatrix_x4(a, ptx::shared_address(keys) + swizzled(key + lane % 16, step * 2 + lane / 16));
     ptx::mma_bf16(s, a, query.b[step * 2], query.b[step * 2 + 1]);
   }
+  if (kEdge) {
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const int p = position + lane / 4 + i / 2 * 8;
-    if (p < row.begin || p >= row.end) s[i] = -INFINITY;
+    for (int i = 0; i < 4; ++i) {
+      const int p = position + lane / 4 + i / 2 * 8;
+      if (p < begin || p >= end) s[i] = -INFINITY;
+    }
   }
   float factor[2];
 #pragma unroll
@@ -204,6 +207,14 @@ __device__ inline void decode_step(const std::uint8_t* keys, const std::uint8_t*
   }
   const std::uint32_t p0 = transpose_8x8(ptx::pack_bf16(s[0], s[1]));  // keys lane % 4 * 2, + 1 of head lane / 4
   const std::uint32_t p1 = transpose_8x8(ptx::pack_bf16(s[2], s[3]));
+  std::uint32_t seen[2] = {0xffffffffu, 0xffffffffu};  // of this lane's keys in A: lane % 4 * 2, + 1; and 8 on
+  if (kEdge) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int p = position + lane % 4 * 2 + half * 8;
+      seen[half] = (p >= begin && p < end ? 0xffffu : 0u) | (p + 1 >= begin && p + 1 < end ? 0xffff0000u : 0u);
+    }
+  }
 #pragma unroll
   for (int dims = 0; dims < 4; ++dims) {  // A[16 dims, 16 keys] = V^T, transposed on load
 #pragma unroll
@@ -211,6 +222,7 @@ __device__ inline void decode_step(const std::uint8_t* keys, const std::uint8_t*
     std::uint32_t a[4];
     const int within = lane % 8 + lane / 16 * 8;  // key of this lane's address
     ptx::ldmatrix_x4_transposed(a, ptx::shared_address(values) + swizzled(key + within, dims * 2 + lane / 8 % 2));
+    if (kEdge) a[0] &= seen[0], a[1] &= seen[0], a[2] &= seen[1], a[3] &= seen[1];
     ptx::mma_bf16(state.out[dims], a, p0, p1);
   }
 }
@@ -235,26 +247,66 @@ __device__ inline void write_piece(const DecodeState& state, DecodePiece& piece)
   }
 }
 
-// Four of a head's 64 numbers, of `count` pieces added up in order: thread t of 128 has head t / 16, dims t % 16 * 4.
+// Four of a head's 64 numbers, of several pieces added up: thread t of 128 has head t / 16, dims t % 16 * 4.
 struct DecodeSum {
   float maximum, sum, out[4];
+
+  __device__ void add(const float4& more, float more_sum, float factor) {
+    sum += more_sum * factor;
+    out[0] += more.x * factor;
+    out[1] += more.y * factor;
+    out[2] += more.z * factor;
+    out[3] += more.w * factor;
+  }
 };
 
-template <class PieceAt>
-__device__ inline DecodeSum add_pieces(int count, float scale, const PieceAt& piece_at) {
+__device__ inline float finite_or_zero(float maximum) { return maximum == -INFINITY ? 0.f : maximum; }
+
+template <class C>
+__device__ inline DecodeSum add_warps(const DecodeShared<C>& shared, float scale) {
   const int thread = threadIdx.x % 128, head = thread / 16, dim = thread % 16 * 4;
   DecodeSum total{-INFINITY, 0, {0, 0, 0, 0}};
-  for (int i = 0; i < count; ++i) total.maximum = fmaxf(total.maximum, piece_at(i).maximum[head]);
-  const float safe = total.maximum == -INFINITY ? 0.f : total.maximum;
-  for (int i = 0; i < count; ++i) {
-    const DecodePiece& piece = piece_at(i);
-    const float factor = ptx::exp2_fast((piece.maximum[head] - safe) * scale);
-    total.sum += piece.sum[head] * factor;
-    const float4 out = *reinterpret_cast<const float4*>(&piece.out[head][dim]);
-    total.out[0] += out.x * factor;
-    total.out[1] += out.y * factor;
-    total.out[2] += out.z * factor;
-    total.out[3] += out.w * factor;
+#pragma unroll
+  for (int i = 0; i < C::kWarps; ++i) total.maximum = fmaxf(total.maximum, shared.pieces[i].maximum[head]);
+  const float safe = finite_or_zero(total.maximum);
+#pragma unroll
+  for (int i = 0; i < C::kWarps; ++i) {
+    const DecodePiece& piece = shared.pieces[i];
+    total.add(*reinterpret_cast<const float4*>(&piece.out[head][dim]), piece.sum[head],
+              ptx::exp2_fast((piece.maximum[head] - safe) * scale));
+  }
+  return total;
+}
+
+// Pieces that other blocks left in scratch, in order, kBatch loads in flight: a pair has up to a few dozen, and one
+// after the other each would cost a trip to memory. `piece_at` gives a place in scratch.
+template <class PieceAt>
+__device__ inline DecodeSum add_blocks(int count, float scale, const PieceAt& piece_at) {
+  constexpr int kBatch = 8;
+  const int thread = threadIdx.x % 128, head = thread / 16, dim = thread % 16 * 4;
+  DecodeSum total{-INFINITY, 0, {0, 0, 0, 0}};
+  for (int first = 0; first < count; first += kBatch) {
+    float maxima[kBatch], sums[kBatch];
+    float4 outs[kBatch];
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {  // past the last: that one again, with no weight
+      const DecodePiece* piece = piece_at(min(first + i, count - 1));
+      maxima[i] = __ldcg(&piece->maximum[head]);
+      sums[i] = __ldcg(&piece->sum[head]);
+      outs[i] = __ldcg(reinterpret_cast<const float4*>(&piece->out[head][dim]));
+    }
+    float maximum = total.maximum;
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) maximum = fmaxf(maximum, maxima[i]);
+    const float safe = finite_or_zero(maximum), factor = ptx::exp2_fast((total.maximum - safe) * scale);
+    total.maximum = maximum;
+    total.sum *= factor;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) total.out[i] *= factor;
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      if (first + i < count) total.add(outs[i], sums[i], ptx::exp2_fast((maxima[i] - safe) * scale));
+    }
   }
   return total;
 }
@@ -263,10 +315,10 @@ __device__ inline DecodeSum add_pieces(int count, float scale, const PieceAt& pi
 __device__ inline void store_row(const AttentionParams& params, const DecodeRow& row, int kv_head,
                                  const DecodeSum& total) {
   const int thread = threadIdx.x % 128, head = kv_head * 8 + thread / 16, dim = thread % 16 * 4;
-  const float sink = ptx::bf16_to_float(params.sinks[head]) * params.inverse_scale;
-  const float maximum = fmaxf(total.maximum, sink);
-  const float factor = ptx::exp2_fast((total.maximum - maximum) * params.scale_log2);
-  const float inverse = factor / (total.sum * factor + ptx::exp2_fast((sink - maximum) * params.scale_log2));
+  const float sink = ptx::bf16_to_float(params.sinks[head]) * 1.44269504f, own = total.maximum * params.scale_log2;
+  const float maximum = fmaxf(own, sink);
+  const float factor = ptx::exp2_fast(own - maximum);
+  const float inverse = factor / (total.sum * factor + ptx::exp2_fast(sink - maximum));
   const uint2 bits = {ptx::pack_bf16(total.out[0] * inverse, total.out[1] * inverse),
                       ptx::pack_bf16(total.out[2] * inverse, total.out[3] * inverse)};
   *reinterpret_cast<uint2*>(params.out + (static_cast<long>(row.row) * params.heads + head) * 64 + dim) = bits;
@@ -274,68 +326,76 @@ __device__ inline void store_row(const AttentionParams& params, const DecodeRow&
 
 // A pair shared by several blocks: leave the piece in scratch; the last to arrive adds all of them, in block order. A
 // block has two slots: a pair that began before its run (0), or that goes on after it (1).
-__device__ inline void share_piece(DecodeShared& shared, const AttentionParams& params, const DecodeSegment& segment,
-                                   const DecodeRow& row, const DecodeSum& mine) {
+template <class C>
+__device__ inline void share_piece(DecodeShared<C>& shared, const AttentionParams& params, const DecodeWalk& walk,
+                                   int length, const DecodeSum& mine) {
   const int thread = threadIdx.x % 128, head = thread / 16, dim = thread % 16 * 4;
   DecodePiece* scratch = static_cast<DecodePiece*>(params.decode_scratch);
-  DecodePiece& slot = scratch[blockIdx.x * 2 + (segment.begin == 0 ? 1 : 0)];
+  DecodePiece& slot = scratch[blockIdx.x * 2 + (walk.begin == 0 ? 1 : 0)];
   if (dim == 0) {
     slot.maximum[head] = mine.maximum;
     slot.sum[head] = mine.sum;
   }
   *reinterpret_cast<float4*>(&slot.out[head][dim]) = {mine.out[0], mine.out[1], mine.out[2], mine.out[3]};
-  __threadfence();
   ptx::named_sync(1, 128);
-  const DecodeLine line = decode_line(params);
-  const int first = line.block_of(segment.first);
-  const int last = line.block_of(segment.first + segment.units - 1);
-  int* counter = &params.decode_arrivals[segment.row * params.kv_heads + segment.kv_head];
-  if (thread == 0) shared.arrived = atomicAdd(counter, 1);
+  const int item = walk.row.before + walk.kv_head * walk.row.items;  // the pair's first, in the line of all
+  const int first = item / length, last = (item + walk.row.items - 1) / length;
+  if (thread == 0) {
+    __threadfence();  // for the whole block: the barrier came before
+    int* counter = &params.decode_arrivals[walk.row.index * params.kv_heads + walk.kv_head];
+    shared.arrived = atomicAdd(counter, 1);
+    if (shared.arrived == last - first) *counter = 0;  // ready for the next launch
+    __threadfence();
+  }
   ptx::named_sync(1, 128);
   if (shared.arrived != last - first) return;
-  __threadfence();
-  if (thread == 0) *counter = 0;  // ready for the next launch
-  store_row(params, row, segment.kv_head,
-            add_pieces(last - first + 1, params.scale_log2,
-                       [&](int i) -> const DecodePiece& { return scratch[(first + i) * 2 + (i == 0 ? 1 : 0)]; }));
+  store_row(params, walk.row, walk.kv_head, add_blocks(last - first + 1, params.scale_log2, [&](int i) {
+              return &scratch[(first + i) * 2 + (i == 0 ? 1 : 0)];
+            }));
 }
 
-__device__ inline void decode_consume(DecodeShared& shared, const AttentionParams& params, const DecodeRun& run) {
-  using C = DecodeConfig;
-  const int warp = threadIdx.x / 32 % 4;
+template <class C>
+__device__ inline void decode_consume(DecodeShared<C>& shared, const AttentionParams& params, const DecodeRun& run) {
+  const int warp = threadIdx.x / 32;
+  ptx::dependency_wait();
+  ptx::dependents_launch();
   ptx::Ring<C::kStages> ring;
-  for (long at = run.begin; at < run.end;) {
-    const DecodeSegment segment = decode_segment(params, at, run.end);
-    const DecodeRow row = decode_row(params, segment.row);
-    const DecodeQuery query = load_query(params, row.row, segment.kv_head);
+  DecodeWalk walk(run);
+  do {
+    const DecodeQuery query = load_query(params, walk.row.row, walk.kv_head);
     DecodeState state{{-INFINITY, -INFINITY}, {0, 0}, {}};
-    const int base = row.begin / params.page_size * params.page_size;
-    for (int unit = segment.begin; unit < segment.end; ++unit, ring.advance()) {
+    const int base = walk.base(params), unit_end = walk.unit_end(params);
+    for (int unit = walk.unit_begin(params); unit < unit_end; ++unit, ring.advance()) {
+      const int position = base + unit * C::kUnit;
       ptx::barrier_wait(&shared.full[ring.stage], ring.phase);
-      decode_step(shared.keys[ring.stage], shared.values[ring.stage], query, warp, base + unit * C::kUnit + warp * 16,
-                  row, params.scale_log2, state);
+      if (position >= walk.row.begin && position + C::kUnit <= walk.row.end) {
+        decode_step<false>(shared.keys[ring.stage], shared.values[ring.stage], query, 0, 0, 0, params.scale_log2,
+                           state);
+      } else {
+        decode_step<true>(shared.keys[ring.stage], shared.values[ring.stage], query, position + warp * 16,
+                          walk.row.begin, walk.row.end, params.scale_log2, state);
+      }
       __syncwarp();
       if (threadIdx.x % 32 == 0) ptx::barrier_arrive(&shared.empty[ring.stage]);
     }
     write_piece(state, shared.pieces[warp]);
     ptx::named_sync(1, 128);
-    const DecodeSum mine =
-        add_pieces(C::kWarps, params.scale_log2, [&](int i) -> const DecodePiece& { return shared.pieces[i]; });
-    if (segment.end - segment.begin == segment.units) {
-      store_row(params, row, segment.kv_head, mine);
+    const DecodeSum mine = add_warps(shared, params.scale_log2);
+    if (walk.end - walk.begin == walk.row.items) {
+      store_row(params, walk.row, walk.kv_head, mine);
     } else {
-      share_piece(shared, params, segment, row, mine);
+      share_piece(shared, params, walk, run.length, mine);
     }
     ptx::named_sync(1, 128);  // the pieces may be overwritten
-    at += segment.end - segment.begin;
-  }
+  } while (walk.advance(params));
 }
 
-__global__ void __launch_bounds__(DecodeConfig::kThreads, 2)
+template <class C>
+__global__ void __launch_bounds__(C::kThreads, C::kBlocksPerSm)
     attention_decode_kernel(const __grid_constant__ AttentionParams params) {
-  using C = DecodeConfig;
   extern __shared__ std::uint8_t raw[];
-  auto& shared = *reinterpret_cast<DecodeShared*>((reinterpret_cast<std::uintptr_t>(raw) + 1023) / 1024 * 1024);
+  auto& shared = *reinterpret_cast<DecodeShared<C>*>((reinterpret_cast<std::uintptr_t>(raw) + 1023) / 1024 * 1024);
+  const DecodeRun run = load_planned(&params.decode_runs[blockIdx.x]);
   if (threadIdx.x == 0) {
     for (int stage = 0; stage < C::kStages; ++stage) {
       ptx::barrier_init(&shared.full[stage], 1);
@@ -344,24 +404,24 @@ __global__ void __launch_bounds__(DecodeConfig::kThreads, 2)
     ptx::barrier_init_fence();
   }
   __syncthreads();
-  ptx::dependency_wait();
-  if (params.decode_counts[0] == 0) return;
-  const DecodeLine line = decode_line(params);
-  if (static_cast<int>(blockIdx.x) >= line.blocks) return;
-  const DecodeRun run{line.begin(blockIdx.x), line.begin(blockIdx.x + 1)};
-  if (threadIdx.x >= 128) {
-    if (threadIdx.x == 128) decode_produce(shared, params, run);
+  if (run.items == 0) {  // still wait: who follows may rely on everything before this kernel having ended
+    ptx::dependency_wait();
+    return;
+  }
+  if (threadIdx.x >= C::kWarps * 32) {
+    decode_produce(shared, params, run);
   } else {
     decode_consume(shared, params, run);
   }
-  ptx::dependents_launch();
 }
 
-inline void launch_attention_decode_instance(const AttentionParams& params, int blocks, cudaStream_t stream) {
-  rose::cuda::launch(&attention_decode_kernel, "attention_decode",
-                     {.grid = dim3(static_cast<unsigned>(blocks)),
-                      .block = dim3(DecodeConfig::kThreads),
-                      .shared_bytes = sizeof(DecodeShared) + 1023,
+template <class C>
+void launch_attention_decode_instance(const AttentionParams& params, cudaStream_t stream) {
+  static_assert(C::kWarps == 4, "the pieces of a pair are added up by 128 threads");
+  rose::cuda::launch(&attention_decode_kernel<C>, "attention_decode",
+                     {.grid = dim3(static_cast<unsigned>(params.decode_blocks)),
+                      .block = dim3(C::kThreads),
+                      .shared_bytes = sizeof(DecodeShared<C>) + 1023,
                       .overlap_previous = true},
                      stream, params);
 }

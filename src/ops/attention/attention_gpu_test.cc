@@ -1,12 +1,16 @@
 // The prefill and decode kernels against the reference: same inputs, bf16. The kernel rounds probabilities to bf16
 // (relative 2^-9 each) and the result to bf16 (2^-9), and takes a quarter of the exponentials from a cubic (8.8e-5):
 // with values of size at most V the error is at most V * (2^-9 + 8.8e-5 + f32 terms) + |out| * 2^-9, which is under V *
-// 2^-7.5 with all terms added.
+// 2^-7.5 with all terms added. Whatever no row may see (pages without a sequence, what lies past a context's end, table
+// entries without a page, sequences and rows of padding) is NaN, or a number that must not be used.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <limits>
 #include <numeric>
+#include <vector>
 
 #include "ops/attention/attention.h"
 #include "ops/attention/attention_cuda.h"
@@ -32,13 +36,14 @@ struct Case {
   int window;
   int kv_heads;
   int page_size;
+  float key_growth = 1;  // keys grow by this factor from the newest to the oldest: maxima move
 };
 
 // A random paged problem: pages are dealt in a shuffled order, pages out of a window's reach are recycled
 // (first_pages).
 struct Problem {
-  explicit Problem(const Case& c) {
-    int rows = 0, pages = 0, pages_longest = 0;
+  explicit Problem(const Case& c, int padding_rows = 0, int padding_sequences = 0) {
+    int rows = 0, pages = 3, pages_longest = 0;
     std::vector<std::int32_t> offsets{0}, contexts, firsts;
     for (const SequenceShape& s : c.sequences) {
       rows += s.rows;
@@ -49,89 +54,137 @@ struct Problem {
       const int held = (s.context + c.page_size - 1) / c.page_size - firsts.back();
       pages += held;
       pages_longest = std::max(pages_longest, held);
+      longest = std::max(longest, s.rows);
     }
+    rows_used = rows;
+    rows += padding_rows;
+    for (int i = 0; i < padding_sequences; ++i) {
+      offsets.push_back(offsets.back());
+      contexts.push_back(i * 7);  // of a sequence that left
+      firsts.push_back(0);
+    }
+    const auto count = static_cast<std::int64_t>(contexts.size()), width = std::int64_t{pages_longest} + 5;
     std::vector<std::int32_t> order(static_cast<std::size_t>(pages));
     std::iota(order.begin(), order.end(), 0);
     for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random_bits(7, i) % i]);
-    std::vector<std::int32_t> table(c.sequences.size() * static_cast<std::size_t>(pages_longest), 0);
+    page_table = OwnedTensor(DType::kI32, {count, width});
+    std::fill_n(page_table->as<std::int32_t>(), count * width, 0x7f000000);
+    keys = OwnedTensor(DType::kBf16, {pages, c.kv_heads, c.page_size, 64});  // poison is NaN
+    values = OwnedTensor(DType::kBf16, {pages, c.kv_heads, c.page_size, 64});
+    kv = {.keys = *keys, .values = *values, .page_size = c.page_size};
+    const OwnedTensor key_row = random_tensor(DType::kBf16, {4096 * 64 + 61}, 2, 2.f);
+    const OwnedTensor value_row = random_tensor(DType::kBf16, {4096 * 64 + 61}, 3, 1.f);
+    std::int64_t drawn = 0;
     for (std::size_t s = 0, next = 0; s < c.sequences.size(); ++s) {
-      const int held = (c.sequences[s].context + c.page_size - 1) / c.page_size - firsts[s];
-      for (int p = 0; p < held; ++p)
-        table[s * static_cast<std::size_t>(pages_longest) + static_cast<std::size_t>(p)] = order[next++];
-      longest = std::max(longest, c.sequences[s].rows);
+      const int context = c.sequences[s].context;
+      for (int p = firsts[s] * c.page_size; p < context; ++p) {
+        auto& entry = page_table->row<std::int32_t>(static_cast<std::int64_t>(s))[p / c.page_size - firsts[s]];
+        if (p % c.page_size == 0) entry = order[next++];
+        const float growth =
+            c.key_growth == 1 ? 1 : std::pow(c.key_growth, 1 - static_cast<float>(p) / static_cast<float>(context));
+        for (int head = 0; head < c.kv_heads; ++head) {
+          const std::int64_t to = kv.element(std::int64_t{entry} * c.page_size + p % c.page_size, head);
+          for (int d = 0; d < 64; ++d, drawn = (drawn + 1) % key_row->elements()) {
+            const float key = to_float(key_row->as<Bf16>()[drawn]);
+            keys->as<Bf16>()[to + d] = growth == 1 ? key_row->as<Bf16>()[drawn] : to_bf16(key * growth);
+            values->as<Bf16>()[to + d] = value_row->as<Bf16>()[drawn];
+          }
+        }
+      }
     }
     const int heads = 8 * c.kv_heads;
     q = random_tensor(DType::kBf16, {rows, heads, 64}, 1, 2.f);
-    keys = random_tensor(DType::kBf16, {pages, c.kv_heads, c.page_size, 64}, 2, 2.f);
-    values = random_tensor(DType::kBf16, {pages, c.kv_heads, c.page_size, 64}, 3, 1.f);
+    for (std::int64_t i = std::int64_t{rows_used} * heads * 64; i < q->elements(); ++i)
+      q->as<Bf16>()[i] = to_bf16(std::numeric_limits<float>::quiet_NaN());
     sinks = random_tensor(DType::kBf16, {heads}, 4, 3.f);
     sinks->as<Bf16>()[0] = to_bf16(40.f);  // a sink that takes nearly everything, and one that takes nothing
     sinks->as<Bf16>()[1] = to_bf16(-1000.f);
     row_offsets = int_tensor(offsets);
     context_lengths = int_tensor(contexts);
     first_pages = int_tensor(firsts);
-    page_table = int_tensor(table);
-    plan = {.window = c.window,
-            .sequences = static_cast<int>(c.sequences.size()),
-            .rows = rows,
-            .rows_longest = longest,
-            .row_offsets = *row_offsets,
-            .context_lengths = *context_lengths,
-            .page_table = page_table->reshape({static_cast<std::int64_t>(c.sequences.size()), pages_longest}),
-            .first_pages = *first_pages};
-    kv = {.keys = *keys, .values = *values, .page_size = c.page_size};
+    plan.window = c.window;
+    plan.sequences = static_cast<int>(count);
+    plan.rows = rows;
+    plan.rows_longest = longest;
+    plan.row_offsets = *row_offsets;
+    plan.context_lengths = *context_lengths;
+    plan.page_table = *page_table;
+    plan.first_pages = *first_pages;
+  }
+
+  // Of the rows that are used, in f32.
+  OwnedTensor run_reference() const {
+    OwnedTensor out(DType::kF32, {rows_used, q->size(1) * 64});
+    AttentionPlan used = plan;
+    used.rows = rows_used;
+    ref::attention(Stream::cpu(16), q->rows(0, rows_used), kv, used, *sinks, 0.125f, *out);
+    return out;
   }
 
   OwnedTensor q, keys, values, sinks, row_offsets, context_lengths, first_pages, page_table;
-  int longest = 0;
+  int longest = 0, rows_used = 0;
   AttentionPlan plan;
   KvLayer kv;
 };
 
+// A problem's tensors on the device.
+struct OnDevice {
+  OnDevice(const Problem& problem, int kv_heads)
+      : plan(problem.plan),
+        kv{gpu.upload(*problem.keys), gpu.upload(*problem.values), problem.kv.page_size},
+        q(gpu.upload(*problem.q)),
+        sinks(gpu.upload(*problem.sinks)),
+        result(DType::kBf16, {problem.plan.rows, problem.q->size(1) * 64}),
+        out(gpu.like(*result)) {
+    plan.row_offsets = gpu.upload(plan.row_offsets);
+    plan.context_lengths = gpu.upload(plan.context_lengths);
+    plan.page_table = gpu.upload(plan.page_table);
+    plan.first_pages = gpu.upload(plan.first_pages);
+    plan.work.shape = {.rows_max = plan.rows + 10, .sequences_max = plan.sequences + 3, .kv_heads = kv_heads};
+    const OwnedTensor memory(DType::kU8,
+                             {static_cast<std::int64_t>(cuda::attention_work_bytes(gpu.stream, plan.work.shape))}, 0);
+    plan.work.memory = gpu.upload(*memory).raw();
+  }
+  void enqueue() {
+    cuda::plan_attention(gpu.stream, plan, plan.work, kv.page_size);
+    for (int layer = 0; layer < 2; ++layer) {  // the second finds what the first left in the work memory
+      cuda::attention(gpu.stream,
+                      {.q = q, .kv = kv, .plan = plan, .work = plan.work, .sinks = sinks, .scale = 0.125f, .out = out});
+    }
+  }
+  const Tensor& download() {
+    gpu.download(out, *result);
+    return *result;
+  }
+
+  Gpu gpu;
+  AttentionPlan plan;
+  KvLayer kv;
+  Tensor q, sinks;
+  OwnedTensor result;
+  Tensor out;
+};
+
+void expect_near(const Tensor& actual, const Tensor& expected) {
+  double worst = 0;
+  std::int64_t where = 0;
+  for (std::int64_t i = 0; i < expected.elements(); ++i) {
+    const double error = std::fabs(testing::element(actual, i) - testing::element(expected, i));
+    if (!(error <= worst)) worst = error, where = i;
+    if (std::isnan(error)) break;
+  }
+  EXPECT_LT(worst, std::exp2(-7.5)) << "row " << where / expected.size(1) << ", element " << where % expected.size(1)
+                                    << ": " << testing::element(actual, where) << " for "
+                                    << testing::element(expected, where);
+}
+
 class CudaAttention : public ::testing::TestWithParam<Case> {};
 
 TEST_P(CudaAttention, EqualsTheReference) {
-  Problem problem(GetParam());
-  OwnedTensor expected(DType::kF32, {problem.plan.rows, problem.q->size(1) * 64});
-  ref::attention(Stream::cpu(8), *problem.q, problem.kv, problem.plan, *problem.sinks, 0.125f, *expected);
-
-  Gpu gpu;
-  AttentionPlan plan = problem.plan;
-  plan.row_offsets = gpu.upload(plan.row_offsets);
-  plan.context_lengths = gpu.upload(plan.context_lengths);
-  plan.page_table = gpu.upload(plan.page_table);
-  plan.first_pages = gpu.upload(plan.first_pages);
-  const KvLayer kv{
-      .keys = gpu.upload(*problem.keys), .values = gpu.upload(*problem.values), .page_size = problem.kv.page_size};
-  cuda::AttentionWork work{
-      .shape = {.rows_max = plan.rows + 10, .sequences_max = plan.sequences + 3, .kv_heads = GetParam().kv_heads}};
-  OwnedTensor memory(DType::kU8, {static_cast<std::int64_t>(cuda::attention_work_bytes(gpu.stream, work.shape))}, 0);
-  work.memory = gpu.upload(*memory).raw();
-  cuda::plan_attention(gpu.stream, plan, work, kv.page_size);
-  const Tensor q = gpu.upload(*problem.q), sinks = gpu.upload(*problem.sinks);
-  for (const bool polynomial : {false, true}) {
-    OwnedTensor actual(DType::kBf16, {problem.plan.rows, problem.q->size(1) * 64});
-    const Tensor out = gpu.like(*actual);
-    cuda::attention(gpu.stream, {.q = q,
-                                 .kv = kv,
-                                 .plan = plan,
-                                 .work = work,
-                                 .sinks = sinks,
-                                 .scale = 0.125f,
-                                 .out = out,
-                                 .polynomial = polynomial});
-    gpu.download(out, *actual);
-    double worst = 0;
-    std::int64_t where = 0;
-    for (std::int64_t i = 0; i < actual->elements(); ++i) {
-      const double error = std::fabs(testing::element(*actual, i) - testing::element(*expected, i));
-      if (!(error <= worst)) worst = error, where = i;
-    }
-    EXPECT_LT(worst, std::exp2(-7.5)) << GetParam().name << ": row " << where / (problem.q->size(1) * 64)
-                                      << ", element " << where % (problem.q->size(1) * 64) << ": "
-                                      << testing::element(*actual, where) << " for "
-                                      << testing::element(*expected, where);
-  }
+  const Problem problem(GetParam());
+  OnDevice device(problem, GetParam().kv_heads);
+  device.enqueue();
+  expect_near(device.download(), *problem.run_reference());
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -148,8 +201,72 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"decode_long", {{9001, 1}}, 0, 8, 32},
                       Case{"decode_many", {{64, 1}, {65, 1}, {1, 1}, {3000, 1}, {128, 1}, {500, 2}}, 0, 2, 32},
                       Case{"decode_windowed", {{64, 1}, {127, 1}, {128, 1}, {129, 1}, {3000, 1}, {500, 8}}, 128, 8, 64},
-                      Case{"mixed", {{3000, 1}, {600, 100}, {900, 1}, {70, 70}}, 0, 2, 32}),
+                      Case{"mixed", {{3000, 1}, {600, 100}, {900, 1}, {70, 70}}, 0, 2, 32},
+                      Case{"mixed_windowed", {{3000, 1}, {600, 100}, {900, 1}, {70, 70}}, 128, 2, 32},
+                      Case{"pages_of_16", {{333, 90}, {100, 1}, {1000, 2}}, 0, 2, 16},
+                      Case{"pages_of_64_windowed", {{700, 333}, {100, 1}, {1000, 2}}, 128, 2, 64},
+                      Case{"pages_of_128", {{700, 333}, {100, 1}, {1000, 2}}, 0, 1, 128},
+                      Case{"long_window", {{1200, 200}, {1200, 1}}, 500, 1, 32},
+                      Case{"window_of_one", {{90, 50}, {70, 1}}, 1, 1, 32},
+                      Case{"many_tiles", {{1100, 1100}, {600, 300}}, 0, 8, 32},
+                      Case{"maxima_grow", {{900, 300}}, 0, 2, 32, 4},
+                      Case{"maxima_outgrow_the_first_unit", {{900, 300}, {2000, 50}}, 0, 2, 32, 200},
+                      Case{"maxima_outgrow_in_decode", {{900, 1}, {9000, 1}}, 0, 2, 32, 200}),
     [](const auto& info) { return info.param.name; });
+
+// A decoding step as a graph is captured for it: rows and sequences of padding.
+TEST(CudaAttentionPadding, IsNotReadAndNotWritten) {
+  for (const int window : {0, 128}) {
+    const Case c{"", {{700, 1}, {64, 1}, {1, 1}, {4000, 1}, {130, 1}}, window, 8, 32};
+    const Problem problem(c, 3, 3);
+    OnDevice device(problem, c.kv_heads);
+    device.enqueue();
+    const Tensor& result = device.download();
+    expect_near(result.rows(0, problem.rows_used), *problem.run_reference());
+    for (std::int64_t i = std::int64_t{problem.rows_used} * result.size(1); i < result.elements(); ++i)
+      ASSERT_TRUE(std::isnan(testing::element(result, i))) << i;
+  }
+}
+
+// A captured step is replayed after its plan's numbers have changed.
+TEST(CudaAttentionGraph, StaysValidWhenLengthsChange) {
+  for (const int window : {0, 128}) {
+    const Case captured{"", {{2900, 1}, {64, 1}, {1, 1}, {77, 1}}, window, 2, 32};
+    const Case later{"", {{33, 1}, {2900, 1}, {3, 1}, {96, 1}}, window, 2, 32};
+    const Problem first(captured), second(later);
+    OnDevice device(first, 2);
+    rose::cuda::begin_capture(device.gpu.stream.native());
+    device.enqueue();
+    const auto graph = rose::cuda::end_capture(device.gpu.stream.native());
+    rose::cuda::launch_graph(graph.get(), device.gpu.stream.native());
+    expect_near(device.download(), *first.run_reference());
+    const auto replace = [&](const Tensor& to, const Tensor& from) {
+      ASSERT_EQ(to.bytes(), from.bytes());
+      copy_async(device.gpu.stream, to.raw(), from.raw(), from.bytes());
+    };
+    replace(device.plan.context_lengths, *second.context_lengths);
+    replace(device.plan.page_table, *second.page_table);
+    replace(device.plan.first_pages, *second.first_pages);
+    replace(device.kv.keys, *second.keys);
+    replace(device.kv.values, *second.values);
+    rose::cuda::launch_graph(graph.get(), device.gpu.stream.native());
+    expect_near(device.download(), *second.run_reference());
+  }
+}
+
+// What does not depend on timing: the same bits again and again, with long contexts shared by many blocks.
+TEST(CudaAttentionBits, AreTheSameEveryTime) {
+  const Case c{"", {{9000, 1}, {700, 1}, {300, 100}}, 0, 8, 32};
+  const Problem problem(c);
+  OnDevice device(problem, c.kv_heads);
+  device.enqueue();
+  const OwnedTensor before = random_tensor(DType::kBf16, {problem.plan.rows, 4096}, 9);
+  std::memcpy(before->raw(), device.download().raw(), before->bytes());
+  for (int i = 0; i < 20; ++i) {
+    device.enqueue();
+    ASSERT_EQ(std::memcmp(before->raw(), device.download().raw(), before->bytes()), 0) << i;
+  }
+}
 
 }  // namespace
 }  // namespace rose::ops

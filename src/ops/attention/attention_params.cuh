@@ -8,35 +8,62 @@
 
 namespace rose::ops::cuda {
 
-inline constexpr int kPrefillTokens = 24;  // tokens of a prefill tile
-
 struct PrefillConfig {
   static constexpr int kHeadDim = 64;
-  static constexpr int kGroupHeads = 8;  // query heads a KV head
-  static constexpr int kTokens = 24;     // of a tile
-  static constexpr int kConsumers = kTokens * kGroupHeads / 64;
-  static constexpr int kKeys = 128;  // positions of a K or V tile
-  static constexpr int kStages = 3;
+  static constexpr int kGroupHeads = 8;                          // query heads a KV head
+  static constexpr int kConsumers = 2;                           // warpgroups, 64 rows each
+  static constexpr int kTokens = kConsumers * 64 / kGroupHeads;  // of a tile
+  static constexpr int kKeys = 64;                               // positions of a unit of K and V
+  static constexpr int kStages = 8;
   static constexpr int kThreads = 128 * (1 + kConsumers);
-  static constexpr int kTileBytes = kKeys * kHeadDim * 2;
+  static constexpr int kUnitBytes = kKeys * kHeadDim * 2;
   static constexpr int kQueryBytes = kTokens * kGroupHeads * kHeadDim * 2;
+  static constexpr int kPolynomialEvery = 4;  // of so many exponentials one is taken on the FMA units; 0: none
+  static constexpr int kRepeats = 4096;  // tiles of a block that can be told apart when some must be computed again
   static_assert(kHeadDim * 2 == 128, "a row is one 128-byte swizzled line");
+  static_assert((kStages & (kStages - 1)) == 0, "a stage is the low bits of a unit's number");
 };
 
 struct DecodeConfig {
-  static constexpr int kUnit = 64;  // positions of a unit of work
+  static constexpr int kUnit = 64;  // positions of a unit of K and V
   static constexpr int kUnitBytes = kUnit * 128;
   static constexpr int kWarps = 4;  // 16 positions each
   static constexpr int kStages = 6;
   static constexpr int kThreads = kWarps * 32 + 32;
   static constexpr int kBlocksPerSm = 2;
-  static constexpr int kRowsMax = 8;  // a sequence with more new rows goes to the prefill kernel
+  static constexpr std::uint64_t kPolicy = 0x1000000000000000;  // L2: evict normally; evict first was slower
+  static constexpr int kRowsMax = 8;      // a sequence with more new rows goes to the prefill kernel
+  static constexpr int kItemsLeast = 8;   // of a run, so that short contexts are not cut to pieces
+  static constexpr int kWindowMax = 256;  // up to here a window is one piece of work
   static constexpr int kPieceBytes = (8 + 8 + 8 * 64) * 4;
+};
+
+// Rows of a box of the key and value maps: a page, or a part of one.
+inline constexpr int kBoxRowsMax = 32;
+
+// A single row against its context.
+struct alignas(16) DecodeRow {
+  int row;
+  int table;       // entry of logical page 0 in page_table (may be negative: pages before the window have none)
+  int begin, end;  // positions seen
+  int fresh;       // first position that this step appends
+  int items;       // pieces of work of one KV head
+  int before;      // items of all KV heads of the rows before
+  int index;       // in the list of decode rows
+};
+
+// What one block of the decode kernel does: `items` pieces of work from `item` of `kv_head` on.
+struct alignas(16) DecodeRun {
+  DecodeRow row;
+  int kv_head;
+  int item;
+  int items;
+  int length;  // items of every run but the last
 };
 
 struct AttentionParams {
   CUtensorMap query;  // [rows, heads, 64] bf16, boxes of kTokens x 8 x 64
-  CUtensorMap keys;   // [pages * kv_heads * page_size, 64] bf16, boxes of one page of one head
+  CUtensorMap keys;   // [pages * kv_heads * page_size, 64] bf16, boxes of box_rows x 64
   CUtensorMap values;
   const std::uint16_t* query_rows;  // the same q, for single rows
   const int* row_offsets;           // [sequences + 1]
@@ -47,25 +74,27 @@ struct AttentionParams {
   std::uint16_t* out;               // [rows, heads * 64] bf16
   int sequences;
   int heads, kv_heads;
-  int page_size, pages_max;
-  int window;           // 0: none
-  float scale_log2;     // scale * log2(e): scores enter exp2
-  float inverse_scale;  // 1 / scale: sinks are raw, maxima are in units of q . k
+  int page_size, page_shift;  // a power of two, and which
+  int pages_max, box_rows;
+  int window;        // 0: none
+  float scale_log2;  // scale * log2(e): scores enter exp2
+
+  int decode_blocks;      // of the decode kernel
+  int decode_item_units;  // units of an item: 1, or a whole window
+  int decode_items_least;
 
   // Made once a step by attention_plan_kernel, on the device.
-  int* tile_count;       // [1] prefill tiles
-  int2* tile_list;       // [tiles]: sequence, first row within it
-  int* decode_counts;    // [1] decode rows
-  int4* decode_rows;     // [decode rows]: row, sequence, first and end position seen
-  int* decode_offsets;   // [decode rows + 1]: units of one KV head before the row
-  int* decode_arrivals;  // [decode rows, kv_heads], zero between launches
-  void* decode_scratch;  // [blocks, 2] pieces
+  int* tile_count;         // [1] prefill tiles
+  int2* tile_list;         // [tiles]: sequence, first row within it
+  DecodeRow* decode_rows;  // [decode rows]
+  DecodeRun* decode_runs;  // [decode_blocks]
+  int* decode_offsets;     // [decode rows + 1]: items of one KV head before the row
+  int* decode_arrivals;    // [decode rows, kv_heads], zero between launches
+  void* decode_scratch;    // [decode_blocks, 2] pieces
 };
 
-// kPolynomial: a quarter of the exponentials on the FMA units.
-template <bool kPolynomial>
 void launch_attention_prefill(const AttentionParams& params, int blocks, cudaStream_t stream);
-void launch_attention_decode(const AttentionParams& params, int blocks, cudaStream_t stream);
+void launch_attention_decode(const AttentionParams& params, cudaStream_t stream);
 void launch_attention_plan(const AttentionParams& params, cudaStream_t stream);
 
 }  // namespace rose::ops::cuda

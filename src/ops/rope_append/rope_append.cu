@@ -104,6 +104,7 @@ __global__ void __launch_bounds__(RopeAppendParams::kThreads)
     rope_append_kernel(const __grid_constant__ RopeAppendParams params) {
   const float frequency = params.frequencies[threadIdx.x % 32];  // no kernel writes it: need not wait
   ptx::dependency_wait();
+  ptx::dependents_launch();  // attention may start to read the older positions
   const int groups =
       (params.heads + 2 * params.kv_heads + RopeAppendParams::kWarpHeads - 1) / RopeAppendParams::kWarpHeads;
   const int warp = blockIdx.x * (RopeAppendParams::kThreads / 32) + threadIdx.x / 32;
@@ -111,7 +112,6 @@ __global__ void __launch_bounds__(RopeAppendParams::kThreads)
   if (row < params.rows) {
     rope_append_heads(params, row, warp % groups * RopeAppendParams::kWarpHeads, frequency);
   }
-  ptx::dependents_launch();
 }
 
 }  // namespace
