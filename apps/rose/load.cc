@@ -129,6 +129,7 @@ EngineOptions engine_options(const LoadOptions& options, Device device, int thre
   engine.memory_share = options.memory_share;
   engine.activations = activations_on(device);
   engine.prefix_cache = options.prefix_cache;
+  engine.graphs = options.graphs;
   engine.hash_logits = options.hash_logits;
   engine.threads = threads;
   std::random_device entropy;
@@ -188,6 +189,10 @@ void add_load_options(CLI::App& command, LoadOptions& options) {
                   "GiB for keys and values, each rank; default: 1 on the CPU, on a GPU --gpu-memory-utilization\n"
                   "of what weights and activations leave")
       ->check(CLI::Range(0.001, 4096.0));
+  command
+      .add_flag("--graphs,!--no-graphs", options.graphs,
+                "on a GPU: decoding steps run as recorded graphs; without them an error names its operation")
+      ->capture_default_str();
   command
       .add_option("--gpu-memory-utilization", options.memory_share,
                   "share of the memory left by weights and activations that keys and values may take")

@@ -34,6 +34,7 @@ struct LoadOptions {
   int sequences_max = 0;  // 0: 64 on the CPU, 256 on a GPU
   int queue_max = 256;    // requests waiting
   bool prefix_cache = true;
+  bool graphs = true;        // EngineOptions::graphs
   bool hash_logits = false;  // EngineOptions::hash_logits; benchmarks only
 };
 

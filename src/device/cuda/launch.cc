@@ -4,11 +4,16 @@
 
 #include "device/cuda/check.h"
 #include "device/cuda/gpu.h"
+#include "device/place.h"
 
 namespace rose::cuda {
 
 void check_status(cudaError_t status, const char* what) {
-  CHECK(status == cudaSuccess, "{}: {}: {}", what, cudaGetErrorName(status), cudaGetErrorString(status));
+  const Place place = current_place();
+  CHECK(status == cudaSuccess,
+        "{} in layer {} of a step of {} rows: {}: {} (an earlier kernel's fault may show here; --no-graphs and "
+        "CUDA_LAUNCH_BLOCKING=1 show it where it is)",
+        what, place.layer, place.rows, cudaGetErrorName(status), cudaGetErrorString(status));
 }
 
 int multiprocessors(const Stream& stream) {

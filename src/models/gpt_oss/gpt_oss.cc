@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "device/place.h"
 #include "ops/attention/attention.h"
 #include "ops/embed/embed.h"
 #include "ops/experts/experts.h"
@@ -277,6 +278,7 @@ void GptOss::forward(const Batch& batch, KvCache& kv, const Stream& s, Communica
   ops::embed(s, batch.tokens, weights_.embedding.payload, residual);
   Tensor delta;  // empty: nothing to add before the first layer
   for (const GptOssLayer& layer : weights_.layers) {
+    current_place() = {.layer = layer.index, .rows = batch.rows};
     const auto set = static_cast<std::size_t>(layer.kv_set);
     KvLayer& cache = kv.layer(layer.index);
     ops::reduce_add_rms_norm(s, communicator, delta, residual, layer.attention_norm.payload, epsilon, x);
@@ -290,6 +292,7 @@ void GptOss::forward(const Batch& batch, KvCache& kv, const Stream& s, Communica
     ops::experts(s, x, routing, layer.experts, config_.swiglu_limit, experts_scratch, y);
     delta = y;
   }
+  current_place() = {.layer = -1, .rows = batch.rows};
   ops::reduce_add_rms_norm(s, communicator, delta, residual, weights_.final_norm.payload, epsilon, x);
   if (batch.logit_rows.empty()) return;  // a chunk in the middle of a prompt
   ops::gather_rows(s, x, batch.logit_rows, out.hidden);
