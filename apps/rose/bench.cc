@@ -84,6 +84,11 @@ void run_model(BenchOptions options, const PrefillOptions* prefill, const Decode
   std::printf("\nmemory: weights %.1f MiB, peak of the process %.1f MiB; loaded in %.2f s\n",
               static_cast<double>(model.weight_bytes) / (1 << 20), peak_memory_mib(), model.load_s);
   json::Object row = model_fields(run, "memory");
+  if (options.load.hash_logits) {
+    const std::string hash = fmt::format("{:016x}", model.engine->stats().logits_hash);
+    std::printf("logits: XXH3 %s\n", hash.c_str());
+    row["logits_hash"] = hash;
+  }
   row["process_peak_mib"] = peak_memory_mib();
   row["load_seconds"] = model.load_s;
   report.add(std::move(row), before);
@@ -96,6 +101,16 @@ void add_json(CLI::App& command, std::string& path) {
 
 void add_shared(CLI::App& command, BenchOptions& options) {
   add_load_options(command, options.load);
+  command
+      .add_option("--routing", options.load.routing,
+                  "experts of each row: as the model chooses, in turn, or by a power law of exponent 1.2")
+      ->envname("ROSE_ROUTING")
+      ->check(CLI::IsMember({"natural", "balanced", "skewed"}))
+      ->capture_default_str();
+  command
+      .add_flag("--hash-logits", options.load.hash_logits,
+                "also hash all logits, so that two runs can be compared bit by bit; slow: its times are no result")
+      ->envname("ROSE_HASH_LOGITS");
   command.add_option("--repeat", options.repeats, "runs of each row; the median is printed, and p10 - p90")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
@@ -107,6 +122,7 @@ void add_shared(CLI::App& command, BenchOptions& options) {
 
 void add_lengths(CLI::App& command, PrefillOptions& options) {
   command.add_option("--lengths", options.lengths, "prompt lengths in tokens")
+      ->envname("ROSE_LENGTHS")
       ->delimiter(',')
       ->check(CLI::Range(1, 1 << 24))
       ->capture_default_str();
@@ -114,14 +130,17 @@ void add_lengths(CLI::App& command, PrefillOptions& options) {
 
 void add_decode(CLI::App& command, DecodeOptions& options) {
   command.add_option("--batch", options.batches, "sequences that decode at once")
+      ->envname("ROSE_BATCH")
       ->delimiter(',')
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
   command.add_option("--context", options.contexts, "prompt tokens of each sequence")
+      ->envname("ROSE_CONTEXT")
       ->delimiter(',')
       ->check(CLI::Range(1, 1 << 24))
       ->capture_default_str();
   command.add_option("--steps", options.steps, "timed steps of a run, behind each prompt")
+      ->envname("ROSE_STEPS")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
 }

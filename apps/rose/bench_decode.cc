@@ -1,8 +1,10 @@
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "bench_model.h"
 #include "bench_requests.h"
+#include "ops/force_routing/force_routing.h"
 
 namespace rose {
 namespace {
@@ -54,10 +56,26 @@ double step_seconds(BenchRequests& requests, const Shape& shape) {
   return seconds_between(begin, end) / shape.steps;
 }
 
-// Expected share of the experts that a step of `rows` rows touches under uniform routing.
-double experts_touched(const ModelShape& shape, int rows) {
+// Share of the experts that a step of `rows` rows touches, over the layers: counted where the routing is forced, else
+// what is expected of rows that choose at random.
+double experts_touched(const ModelShape& shape, const std::string& routing, int rows) {
   if (shape.experts == 0) return 0;
-  return 1 - std::pow(1 - static_cast<double>(shape.experts_per_token) / shape.experts, rows);
+  const int each = shape.experts_per_token;
+  const ops::RoutingMode mode = ops::routing_mode_from_name(routing).value_or(ops::RoutingMode::kNatural);
+  if (mode == ops::RoutingMode::kNatural) return 1 - std::pow(1 - static_cast<double>(each) / shape.experts, rows);
+  const ops::ForcedRouting forced(mode, shape.experts);
+  std::int64_t touched = 0;
+  for (int layer = 0; layer < shape.layers; ++layer) {
+    std::set<std::int32_t> seen;
+    std::vector<std::int32_t> chosen(static_cast<std::size_t>(each));
+    for (int row = 0; row < rows; ++row) {
+      ops::choose_forced(forced.pattern(), static_cast<std::uint32_t>(layer), static_cast<std::uint32_t>(row), each,
+                         chosen.data());
+      seen.insert(chosen.begin(), chosen.end());
+    }
+    touched += static_cast<std::int64_t>(seen.size());
+  }
+  return static_cast<double>(touched) / (static_cast<double>(shape.layers) * shape.experts);
 }
 
 void measure(const BenchRun& run, BenchRequests& requests, const Shape& shape) {
@@ -67,7 +85,9 @@ void measure(const BenchRun& run, BenchRequests& requests, const Shape& shape) {
                                run.options.repeats, [&] { return step_seconds(requests, shape); });
   const double tokens_per_s = shape.batch / step.median;
   const double dollars = dollars_per_million(shape.batch, step.median, layout.gpus(), run.options.gpu_hour_price);
-  const double weights = run.model.dense_bytes + run.model.expert_bytes * experts_touched(run.model.shape, shape.batch);
+  const double weights =
+      run.model.dense_bytes +
+      run.model.expert_bytes * experts_touched(run.model.shape, run.options.load.routing, shape.batch);
   std::printf("%-14s %9d %9d %12.3f %8.3f - %-8.3f %10.0f %12.1f %12.3f %12.3f\n", layout.name().c_str(), shape.batch,
               shape.context, step.median * 1e3, step.p10 * 1e3, step.p90 * 1e3, tokens_per_s, 1 / step.median, dollars,
               weights / step.median * 1e-12);
