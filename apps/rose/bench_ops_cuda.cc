@@ -26,6 +26,7 @@ struct Ceilings {
   double copy_bytes_per_s = 0;
   double bf16_flops = 0;
   double e4m3_flops = 0;
+  double launch_seconds = 0;  // of an empty kernel behind another in a graph
 };
 
 struct OpTiming {
@@ -83,6 +84,11 @@ Ceilings measure_ceilings(const Stream& stream) {
         median_seconds(stream, kRuns, [&] { flops = ops::cuda::multiply(stream, format, kIterations, sums); });
     (format == ops::cuda::MatrixFormat::kBf16 ? c.bf16_flops : c.e4m3_flops) = flops / s;
   }
+  constexpr int kLaunches = 400;
+  const Graph launches = Graph::capture(stream, [&] {
+    for (int i = 0; i < kLaunches; ++i) ops::cuda::launch_nothing(stream);
+  });
+  c.launch_seconds = median_seconds(stream, kRuns, [&] { launches.launch(stream); }) / kLaunches;
   return c;
 }
 
@@ -167,11 +173,14 @@ void report_ceilings(const Ceilings& c, BenchReport& report, const CardState& be
     const char* name;
     double value;
     const char* unit;
+    double scale;  // from the value to the unit
   };
-  const std::array lines = {Line{"HBM read", c.read_bytes_per_s, "TB/s"}, Line{"HBM copy", c.copy_bytes_per_s, "TB/s"},
-                            Line{"bf16", c.bf16_flops, "TFLOP/s"}, Line{"e4m3", c.e4m3_flops, "TFLOP/s"}};
+  const std::array lines = {Line{"HBM read", c.read_bytes_per_s, "TB/s", 1e-12},
+                            Line{"HBM copy", c.copy_bytes_per_s, "TB/s", 1e-12},
+                            Line{"bf16", c.bf16_flops, "TFLOP/s", 1e-12}, Line{"e4m3", c.e4m3_flops, "TFLOP/s", 1e-12},
+                            Line{"launch", c.launch_seconds, "us", 1e6}};
   for (const Line& line : lines) {
-    std::printf("ceiling %-10s %8.2f %s\n", line.name, line.value * 1e-12, line.unit);
+    std::printf("ceiling %-10s %8.2f %s\n", line.name, line.value * line.scale, line.unit);
     report.add({{"what", "ceiling"}, {"ceiling", line.name}, {"ceiling_value", line.value}, {"gpus", 1}}, before);
   }
 }

@@ -33,6 +33,10 @@ void fill_random_bytes(const Stream& stream, const Tensor& to, std::uint64_t see
       memory_blocks(stream), rose::cuda::native_stream(stream));
 }
 
+void launch_nothing(const Stream& stream) {
+  launch_nothing(rose::cuda::multiprocessors(stream), rose::cuda::native_stream(stream));
+}
+
 void read_all(const Stream& stream, const Tensor& from, const Tensor& sink) {
   launch_read(static_cast<const uint4*>(from.raw()), vectors_of(from), static_cast<unsigned*>(sink.raw()),
               memory_blocks(stream), rose::cuda::native_stream(stream));

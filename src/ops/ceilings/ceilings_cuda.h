@@ -13,6 +13,9 @@ namespace rose::ops::cuda {
 void fill_random(const Stream& stream, const Tensor& to, std::uint64_t seed, float size);               // bf16, f32
 void fill_random_bytes(const Stream& stream, const Tensor& to, std::uint64_t seed, int low, int high);  // u8
 
+// A kernel of one block on each SM that does nothing: what a launch costs.
+void launch_nothing(const Stream& stream);
+
 // Each runs once. Buffers are multiples of 16 bytes, far larger than the cache.
 void read_all(const Stream& stream, const Tensor& from, const Tensor& sink);  // sink: i32 [1]
 void copy_all(const Stream& stream, const Tensor& from, const Tensor& to);

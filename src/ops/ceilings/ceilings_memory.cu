@@ -1,4 +1,5 @@
-// read: every 16 bytes once, combined so that no load can be left out;   copy: to[i] = from[i];   fill: random numbers
+// nothing: a launch and no more;   read: every 16 bytes once, combined so that no load can be left out;
+// copy: to[i] = from[i];   fill: random numbers
 //
 // Bound: the memory's bytes; an H200 gave 4.57 TB/s to read and 3.98 TB/s to copy (bytes read plus bytes written).
 //
@@ -84,6 +85,8 @@ __global__ void __launch_bounds__(C::kThreads) fill_kernel(const FillParams para
   }
 }
 
+__global__ void nothing_kernel() {}
+
 rose::cuda::LaunchShape shape_of(int blocks) {
   return {.grid = dim3(static_cast<unsigned>(blocks)), .block = dim3(C::kThreads)};
 }
@@ -99,6 +102,11 @@ void launch_fill(FillKind kind, const FillParams& params, int blocks, cudaStream
     case FillKind::kBytes:
       return rose::cuda::launch(&fill_kernel<FillKind::kBytes>, "fill bytes", shape_of(blocks), stream, params);
   }
+}
+
+void launch_nothing(int blocks, cudaStream_t stream) {
+  rose::cuda::launch(&nothing_kernel, "nothing", {.grid = dim3(static_cast<unsigned>(blocks)), .block = dim3(128)},
+                     stream);
 }
 
 void launch_read(const uint4* from, std::size_t vectors, unsigned* sink, int blocks, cudaStream_t stream) {

@@ -31,6 +31,7 @@ struct FillParams {
 };
 
 void launch_fill(FillKind kind, const FillParams& params, int blocks, cudaStream_t stream);
+void launch_nothing(int blocks, cudaStream_t stream);
 // vectors: of 16 bytes. sink: one word, written only where all the words read cancel to a certain value.
 void launch_read(const uint4* from, std::size_t vectors, unsigned* sink, int blocks, cudaStream_t stream);
 void launch_copy(const uint4* from, uint4* to, std::size_t vectors, int blocks, cudaStream_t stream);
