@@ -28,12 +28,17 @@ def question(number: int) -> str:
     return f"How many letters has the word {dice.choice(WORDS)}?"
 
 
-def ask(url: str, number: int) -> dict:
+def model_at(url: str) -> str:
+    with urllib.request.urlopen(f"{url}/v1/models", timeout=30) as response:
+        return json.load(response)["data"][0]["id"]
+
+
+def ask(url: str, model: str, number: int) -> dict:
     body = {
+        "model": model,
         "messages": [{"role": "user", "content": question(number)}],
         "temperature": 0,
         "max_tokens": 200,
-        "logprobs": True,
     }
     request = urllib.request.Request(
         f"{url}/v1/chat/completions", json.dumps(body).encode(), {"content-type": "application/json"}
@@ -53,12 +58,13 @@ def main() -> int:
     parser.add_argument("--clients", type=int, default=64)
     options = parser.parse_args()
     numbers = range(options.clients)
+    model = model_at(options.url)
     begin = time.monotonic()
-    solo = [ask(options.url, n) for n in numbers]
+    solo = [ask(options.url, model, n) for n in numbers]
     solo_s = time.monotonic() - begin
     begin = time.monotonic()
     with concurrent.futures.ThreadPoolExecutor(options.clients) as pool:
-        crowd = list(pool.map(lambda n: ask(options.url, n), numbers))
+        crowd = list(pool.map(lambda n: ask(options.url, model, n), numbers))
     crowd_s = time.monotonic() - begin
     different = [n for n in numbers if text_of(solo[n]) != text_of(crowd[n])]
     print(f"{options.clients} clients: one after another {solo_s:.2f} s, at once {crowd_s:.2f} s; {len(different)} answers differ")
