@@ -12,7 +12,6 @@ namespace {
 
 using rose::cuda::make_tensor_map;
 using rose::cuda::MapType;
-using rose::cuda::matrix_map;
 using rose::cuda::Swizzle;
 
 std::int64_t rounded_up(std::int64_t value, std::int64_t unit) { return (value + unit - 1) / unit * unit; }
@@ -20,6 +19,9 @@ std::int64_t blocks_of(std::int64_t size) { return (size + 127) / 128; }
 
 // Rows an expert up to which products are bound by the bytes of the weights.
 constexpr int kNarrowMean = 24;
+
+// Rows up to which the products of bf16 activations are the faster ones.
+constexpr int kExactRows = 8;
 
 constexpr int kWideRows = ExpertWide::kParts * ExpertWide::kPart,
               kNarrowRows = ExpertNarrow::kParts * ExpertNarrow::kPart;
@@ -42,7 +44,7 @@ struct WorkLayout {
     tiles = take((rows * top / kNarrowRows + held) * 16);
     tile_count = take(4);
     x = take(stride * hidden_steps * 128);
-    x_scales = take(hidden_steps * stride * 4);
+    x_scales = take((hidden_steps + 1) / 2 * stride * 4);
     activations = take(stride * intermediate_steps * 128);
     weighted = take(stride * hidden * 2);
   }
@@ -60,26 +62,32 @@ T* at(const ExpertWork& work, std::size_t offset) {
   return static_cast<T*>(static_cast<void*>(static_cast<std::byte*>(work.memory) + offset));
 }
 
-// Boxes of 128 features by one stage's inputs: 64 or 128 bytes.
-CUtensorMap weight_map(const Weight& weight, bool narrow) {
-  const bool fp8 = weight.format == WeightFormat::kFp8;
-  const auto row = static_cast<std::uint64_t>(fp8 ? weight.in : weight.in / 2),
+// Boxes of 128 features by one stage's inputs: 128 bytes.
+CUtensorMap weight_map(const Weight& weight) {
+  const auto row = static_cast<std::uint64_t>(weight.format == WeightFormat::kFp8 ? weight.in : weight.in / 2),
              out = static_cast<std::uint64_t>(weight.out);
-  const std::uint32_t box = fp8 || narrow ? 128 : 64;
   return make_tensor_map<3>(weight.payload.raw(), MapType::kByte,
-                            {{row, out, static_cast<std::uint64_t>(weight.experts)}, {row, row * out}, {box, 128, 1}},
-                            box == 128 ? Swizzle::k128 : Swizzle::kNone);
+                            {{row, out, static_cast<std::uint64_t>(weight.experts)}, {row, row * out}, {128, 128, 1}},
+                            Swizzle::k128);
 }
 
-ExpertProduct product(const Weight& weight, const ExpertScales& scales, bool narrow, const void* x,
-                      int positions_stride) {
+// Boxes of one or two steps of 128 inputs by a part's rows.
+CUtensorMap rows_map(const void* x, std::int64_t steps, int positions, int rows, int box_steps) {
+  const auto row = static_cast<std::uint64_t>(steps) * 128;
+  return make_tensor_map<3>(x, MapType::kByte,
+                            {{128, static_cast<std::uint64_t>(positions), static_cast<std::uint64_t>(steps)},
+                             {row, 128},
+                             {128, static_cast<std::uint32_t>(rows), static_cast<std::uint32_t>(box_steps)}},
+                            Swizzle::k128);
+}
+
+ExpertProduct product(const Weight& weight, const ExpertScales& scales, const void* x, int positions_stride) {
   ExpertProduct params{};
-  const std::int64_t width = rounded_up(weight.in, 128);
-  for (int i = 0; i < ExpertProduct::kXMaps; ++i) {
-    params.x[i] =
-        matrix_map(x, MapType::kByte, positions_stride, width, width, ExpertProduct::kXBox >> i, 128, Swizzle::k128);
+  for (int i = 0; i < ExpertProduct::kWidths; ++i) {
+    params.x[i] = rows_map(x, blocks_of(weight.in), positions_stride, 8 * (i + 1), 1);
+    params.x[i + ExpertProduct::kWidths] = rows_map(x, blocks_of(weight.in), positions_stride, 8 * (i + 1), 2);
   }
-  params.weight = weight_map(weight, narrow);
+  params.weight = weight_map(weight);
   params.weight_scales = scales.scales.empty() ? nullptr : scales.scales.as<std::uint8_t>();
   params.weight_bases = scales.bases.as<float>();
   params.bias = static_cast<const std::uint16_t*>(weight.bias.raw());
@@ -114,22 +122,24 @@ void launch(const ExpertProduct& params, WeightFormat format, bool narrow, const
 
 std::int64_t expert_scale_bytes(WeightFormat format, std::int64_t experts, std::int64_t out, std::int64_t in) {
   if (format != WeightFormat::kMxfp4) return 0;
-  return experts * blocks_of(in) * blocks_of(out) * 512;
+  return experts * ((in + 255) / 256) * blocks_of(out) * 128 * 8;
 }
 
 std::int64_t expert_base_bytes(std::int64_t experts, std::int64_t out, std::int64_t in) {
-  return experts * blocks_of(out) * rounded_up(blocks_of(in), 4) * 4;
+  return experts * blocks_of(out) * blocks_of(in) * 4;
 }
 
 ExpertScales prepare_scales(const Stream& stream, const Weight& stored, void* scales, void* bases, int* inexact_tiles) {
   CHECK(stored.format != WeightFormat::kBf16 && stored.experts > 0, "prepare_scales: {} of {} experts",
         weight_format_name(stored.format), stored.experts);
-  const std::int64_t in_tiles = blocks_of(stored.in), out_tiles = blocks_of(stored.out);
+  const bool mxfp4 = stored.format == WeightFormat::kMxfp4;
+  const std::int64_t in_tiles = mxfp4 ? (stored.in + 255) / 256 : blocks_of(stored.in),
+                     out_tiles = blocks_of(stored.out);
   ExpertScales prepared;
-  prepared.bases = Tensor(bases, DType::kF32, stream.device(), {stored.experts, out_tiles, rounded_up(in_tiles, 4)});
+  prepared.bases = Tensor(bases, DType::kF32, stream.device(), {stored.experts, out_tiles, in_tiles});
   ExpertPrepare params{};
-  if (stored.format == WeightFormat::kMxfp4) {
-    prepared.scales = Tensor(scales, DType::kU8, stream.device(), {stored.experts, in_tiles, out_tiles * 128, 4});
+  if (mxfp4) {
+    prepared.scales = Tensor(scales, DType::kU8, stream.device(), {stored.experts, in_tiles, out_tiles * 128, 8});
     params.payload = stored.payload.as<std::uint8_t>();
     params.stored_scales = stored.scales.as<std::uint8_t>();
     params.scales = prepared.scales.as<std::uint8_t>();
@@ -141,7 +151,6 @@ ExpertScales prepare_scales(const Stream& stream, const Weight& stored, void* sc
   params.experts = static_cast<int>(stored.experts);
   params.out_features = static_cast<int>(stored.out);
   params.in = static_cast<int>(stored.in);
-  params.bases_stride = static_cast<int>(prepared.bases.size(2));
   launch_expert_prepare(params, rose::cuda::native_stream(stream));
   return prepared;
 }
@@ -211,7 +220,7 @@ void experts_rounded(const Stream& stream, const ExpertCall& call, ExpertTiles t
       native);
 
   ExpertProduct first =
-      product(gate_up, call.weights.gate_up_scales, narrow, at<void>(call.work, layout.x), layout.positions_stride);
+      product(gate_up, call.weights.gate_up_scales, at<void>(call.work, layout.x), layout.positions_stride);
   first.x_scales = at<float>(call.work, layout.x_scales);
   first.tiles = sort.tiles;
   first.tile_count = sort.tile_count;
@@ -220,7 +229,7 @@ void experts_rounded(const Stream& stream, const ExpertCall& call, ExpertTiles t
   launch<ExpertStage::kGateUp>(first, gate_up.format, narrow, stream);
 
   ExpertProduct second =
-      product(down, call.weights.down_scales, narrow, at<void>(call.work, layout.activations), layout.positions_stride);
+      product(down, call.weights.down_scales, at<void>(call.work, layout.activations), layout.positions_stride);
   second.tiles = sort.tiles;
   second.tile_count = sort.tile_count;
   second.sorted_weights = sort.sorted_weights;
@@ -234,12 +243,12 @@ void experts_rounded(const Stream& stream, const ExpertCall& call, ExpertTiles t
 
 void experts(const Stream& stream, const ExpertCall& call) {
   const std::int64_t rows = call.x.size(0), k = call.routing.experts.size(1);
-  CHECK(rows <= call.work.shape.rows_max && k == call.work.shape.experts_per_token &&
+  CHECK(rows <= call.work.shape.rows_max && k == call.work.shape.experts_per_token && k <= ExpertSort::kTop &&
             call.weights.gate_up.experts <= ExpertSort::kExpertsMax,
         "experts: {} rows of {}, {} experts, in work for {}, {}", rows, k, call.weights.gate_up.experts,
         call.work.shape.rows_max, call.work.shape.experts_per_token);
   if (rows == 0) return;
-  if (call.bf16_activations || (rows <= kExpertDecodeRowsMax && experts_decode_takes(call.weights))) {
+  if (call.bf16_activations || (rows <= kExactRows && experts_decode_takes(call.weights))) {
     exact(stream, call);
   } else {
     const bool few = rows * k <= call.weights.gate_up.experts * kNarrowMean;

@@ -1,11 +1,12 @@
 // The CUDA side of experts.h; arguments have been checked.
 //
 // Scales of expert weights lie on the GPU once, in the order in which the products read them (ExpertScales):
-//   MXFP4   scales  u8 (e8m0) [experts, ceil(in / 128), out rounded up to 128, 4]: the four groups of a 128-wide step
+//   MXFP4   scales  u8 (e8m0) [experts, ceil(in / 256), out rounded up to 128, 8]: the eight groups of a 256-wide step
 //                   lie together. Groups of zeros hold their tile's base.
+//           bases   f32 [experts, ceil(out / 128), ceil(in / 256)]: for every tile of 128 x 256 the power of two
+//                   2^(largest exponent - 6), so that e2m1 times a group's scale over the base is e4m3
 //   FP8     scales  empty
-//   both    bases   f32 [experts, ceil(out / 128), ceil(in / 128) rounded up to 4]: a power of two for every 128 x 128
-//                   tile. MXFP4: 2^(largest exponent - 6), so that e2m1 times a group's scale over the base is e4m3.
+//           bases   f32 [experts, ceil(out / 128), ceil(in / 128)]: the stored scales
 #pragma once
 
 #include <cstddef>
@@ -49,8 +50,9 @@ struct ExpertCall {
   bool bf16_activations = false;  // never round activations to e4m3: exact, and slow for many rows
 };
 
-// Few rows: weights exactly as stored against bf16 activations. Many rows: activations in e4m3, one scale for 128
-// neighbours. The same call gives the same bits in every launch.
+// Few rows: weights exactly as stored against bf16 activations. Many rows: activations in e4m3, one scale for 256
+// neighbours (e4m3 spans 2^15 at full precision: narrower groups gain nothing, wider ones let one outlier reach
+// further). The same call gives the same bits in every launch.
 void experts(const Stream& stream, const ExpertCall& call);
 
 // The path of many rows for any number of rows, with tiles for few or for many rows of an expert: what tests and

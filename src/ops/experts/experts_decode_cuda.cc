@@ -23,12 +23,12 @@ std::size_t activation_bytes(const ExpertDecodeShape& shape) {
 
 CUtensorMap scales_map(const Tensor& scales) {
   const auto experts = static_cast<std::uint64_t>(scales.size(0)), blocks = static_cast<std::uint64_t>(scales.size(1)),
-             row = static_cast<std::uint64_t>(scales.size(2)) * 4;
+             row = static_cast<std::uint64_t>(scales.size(2)) * 8;
   return rose::cuda::make_tensor_map<3>(
       scales.raw(), rose::cuda::MapType::kByte,
       {{row, blocks, experts},
        {row, row * blocks},
-       {ExpertDecodeLimits::kTileFeatures * 4, static_cast<std::uint32_t>(blocks), 1}},
+       {ExpertDecodeLimits::kTileFeatures * 8, static_cast<std::uint32_t>(blocks), 1}},
       rose::cuda::Swizzle::kNone);
 }
 

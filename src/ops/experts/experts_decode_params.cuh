@@ -17,7 +17,7 @@ struct ExpertDecodeLimits {
 
 // One of the two products.
 struct ExpertDecode {
-  CUtensorMap scales;           // e8m0 [experts, in blocks of 128, out_padded * 4], boxes of 1 x all x 16 features
+  CUtensorMap scales;           // e8m0 [experts, in / 256, out_padded * 8], boxes of 1 x all x 16 features
   const std::uint8_t* payload;  // [experts, out, in / 2], low nibble = even element
   const std::uint16_t* bias;    // [experts, out] bf16
   const int* experts;           // [rows, k] global ids

@@ -52,8 +52,8 @@ template <class C>
 struct alignas(128) DecodeShared {
   static constexpr int kFeatures = ExpertDecodeLimits::kTileFeatures;
   static constexpr int kRowBytes = (ExpertDecodeLimits::kGroups | 1) * 16;
-  // Weights, then scales: 16 features x 4 groups for every 128 of `in`. Both start where TMA may write.
-  static constexpr int kScaleBytes = (ExpertDecodeLimits::kGroups + 3) / 4 * kFeatures * 4;
+  // Weights, then scales: 16 features x 8 groups for every 256 of `in`. Both start where TMA may write.
+  static constexpr int kScaleBytes = (ExpertDecodeLimits::kGroups + 7) / 8 * kFeatures * 8;
   static constexpr int kStageBytes = (kFeatures * kRowBytes + kScaleBytes + 127) / 128 * 128;
   static constexpr int kEntries = C::kRows * ExpertDecodeLimits::kTop;
   static constexpr int kThreads = (C::kWarps + 2) * 32;
@@ -138,13 +138,13 @@ __device__ inline void decode_load(DecodeShared<C>& shared, const ExpertDecode& 
     const long feature = static_cast<long>(expert) * params.out_features + column;
     ptx::barrier_wait(&shared.empty[ring.stage], ring.phase ^ 1);
     std::uint64_t* full = &shared.full[ring.stage];
-    if (lane == 0) ptx::barrier_arrive_expect(full, S::kFeatures * (groups * 16 + (groups + 3) / 4 * 4));
+    if (lane == 0) ptx::barrier_arrive_expect(full, S::kFeatures * (groups * 16 + (groups + 7) / 8 * 8));
     __syncwarp();
     std::uint8_t* to = shared.stages[ring.stage];
     if (lane < S::kFeatures) {
       decode_copy(full, to + row * row_bytes, params.payload + (feature + lane) * groups * 16, groups * 16);
     } else if (lane == S::kFeatures) {
-      ptx::tma_load_3d(&params.scales, full, to + S::kFeatures * row_bytes, column * 4, 0, expert, ptx::kEvictFirst);
+      ptx::tma_load_3d(&params.scales, full, to + S::kFeatures * row_bytes, column * 8, 0, expert, ptx::kEvictFirst);
     }
   }
 }
@@ -225,12 +225,7 @@ __device__ inline void decode_consume(DecodeShared<C>& shared, const ExpertDecod
   const int groups = params.in / 32, row_bytes = (groups | 1) * 16;
   const int mine = (groups - warp + C::kWarps - 1) / C::kWarps;  // <= 0: none
   const int low = lane / 4 * row_bytes + warp * 16 + lane % 4 * 4;
-  // Scale of group G: 64 (G / 4) + G % 4. Two warp counts further is a multiple of four groups further.
-  static_assert(C::kWarps % 2 == 0);
-  constexpr int kTwoFurther = C::kWarps / 2 * S::kFeatures * 4;
-  const auto scale_at = [](int group) { return group / 4 * S::kFeatures * 4 + group % 4; };
-  const int scale = S::kFeatures * row_bytes + lane / 4 * 8;
-  const int scales_even = scale + scale_at(warp), scales_odd = scale + scale_at(warp + C::kWarps);
+  const int scale = S::kFeatures * row_bytes + lane / 4 * 16;  // of group G: 128 (G / 8) + G % 8 further
   std::uint32_t x[C::kGroups][C::kChunks][4];
   int read = -1, chunks = 1;  // batch that x holds
   ptx::Ring<C::kStages> ring;
@@ -247,9 +242,10 @@ __device__ inline void decode_consume(DecodeShared<C>& shared, const ExpertDecod
     ptx::barrier_wait(&shared.full[ring.stage], ring.phase);
     const std::uint8_t* stage = shared.stages[ring.stage];
     const auto step = [&](int i) {
+      const int group = warp + i * C::kWarps;
       const std::uint8_t *codes = stage + low + i * C::kWarps * 16,
-                         *scales = stage + (i % 2 == 0 ? scales_even : scales_odd) + i / 2 * kTwoFurther;
-      decode_group<C>(codes, codes + 8 * row_bytes, scales, scales + 4, x[i], chunks, sums);
+                         *scales = stage + scale + group / 8 * (S::kFeatures * 8) + group % 8;
+      decode_group<C>(codes, codes + 8 * row_bytes, scales, scales + 8, x[i], chunks, sums);
     };
     if (mine >= C::kGroups - 1) {  // no branch between groups: their loads and products overlap
 #pragma unroll

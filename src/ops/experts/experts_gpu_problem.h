@@ -8,9 +8,9 @@ namespace rose::ops::testing {
 
 class GpuExperts {
  public:
-  GpuExperts(Gpu& gpu, const Weight& gate_up, const Weight& down, std::int64_t first_expert) : inexact_(zero(gpu)) {
-    weights.gate_up = upload(gpu, gate_up, weights.gate_up_scales);
-    weights.down = upload(gpu, down, weights.down_scales);
+  GpuExperts(Gpu& gpu, const Weight& gate_up, const Weight& down, std::int64_t first_expert = 0) : inexact_(zero(gpu)) {
+    weights.gate_up = placed(gpu, gate_up, weights.gate_up_scales);
+    weights.down = placed(gpu, down, weights.down_scales);
     weights.first_expert = first_expert;
   }
   int inexact_tiles(Gpu& gpu) const {
@@ -26,14 +26,14 @@ class GpuExperts {
     const OwnedTensor none(DType::kI32, {1}, 0);
     return gpu.upload(*none);
   }
-  Weight upload(Gpu& gpu, const Weight& host, ExpertScales& scales) {
-    Weight weight = gpu.upload(host);
+  Weight placed(Gpu& gpu, const Weight& given, ExpertScales& scales) {
+    Weight weight = given.payload.device().is_cpu() ? gpu.upload(given) : given;
     const auto memory = [&](std::int64_t bytes) {
       return gpu.like(Tensor(nullptr, DType::kU8, Device{}, {std::max<std::int64_t>(bytes, 1)})).raw();
     };
     scales = cuda::prepare_scales(
-        gpu.stream, weight, memory(cuda::expert_scale_bytes(host.format, host.experts, host.out, host.in)),
-        memory(cuda::expert_base_bytes(host.experts, host.out, host.in)), inexact_.as<std::int32_t>());
+        gpu.stream, weight, memory(cuda::expert_scale_bytes(given.format, given.experts, given.out, given.in)),
+        memory(cuda::expert_base_bytes(given.experts, given.out, given.in)), inexact_.as<std::int32_t>());
     gpu.stream.synchronize();
     weight.scales = Tensor();
     return weight;

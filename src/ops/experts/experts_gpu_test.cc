@@ -1,6 +1,6 @@
 // The FP8 products against a double-precision computation that rounds where the kernels do: x to e4m3 with one scale
-// for 128 neighbours, the activation to e4m3 of 8 a, each weighted row to bf16. What is left is the accumulation (FP8
-// WGMMA keeps about 13 bits inside a step of 128), bf16 rounding of the rows (2^-9 each, at most 4 of them) and
+// for 256 neighbours, the activation to e4m3 of 8 a, each weighted row to bf16. What is left is the accumulation (FP8
+// WGMMA keeps about 13 bits inside a step of 256), bf16 rounding of the rows (2^-9 each, at most 4 of them) and
 // activations that fall on the other side of a rounding edge: an error of 2^-13 of a sum meets an edge, 2^-3 of the
 // number apart, for a few in a thousand of them, and each such flip is up to 2^-3 of one of the `intermediate` terms. So
 // the norm of the difference stays far under 1 % over all rows. In one row a single flip may hit the term that makes
@@ -33,12 +33,12 @@ struct Case {
 
 std::uint64_t unsigned_of(int value) { return static_cast<std::uint64_t>(value); }
 
-// Rounded to e4m3 with a scale for every 128 numbers.
+// Rounded to e4m3 with a scale for every 256 numbers.
 std::vector<double> quantized_row(const Tensor& x, int row) {
   const auto width = static_cast<int>(x.size(1));
   std::vector<double> out;
-  for (int begin = 0; begin < width; begin += 128) {
-    const int end = std::min(width, begin + 128);
+  for (int begin = 0; begin < width; begin += 256) {
+    const int end = std::min(width, begin + 256);
     float largest = 0;
     for (int i = begin; i < end; ++i) largest = std::max(largest, std::fabs(to_float(x.row<Bf16>(row)[i])));
     const float scale = largest > 0 ? largest / 448.f : 1.f, inverse = 1.f / scale;
@@ -91,12 +91,12 @@ struct Problem {
         x(DType::kBf16, {c.rows, c.hidden}),
         chosen(DType::kI32, {c.rows, kTop}),
         weights(DType::kF32, {c.rows, kTop}) {
-    // Sums of about 3, most of them inside the clamps; groups of 128 differ in size, so that each scale counts.
+    // Sums of about 3, most of them inside the clamps; groups of 256 differ in size, so that each scale counts.
     const float size = (c.format == WeightFormat::kFp8 ? 0.1f : 5.f) / std::sqrt(static_cast<float>(c.hidden));
     for (int r = 0; r < c.rows; ++r) {
       for (int i = 0; i < c.hidden; ++i) {
         const auto at = static_cast<std::uint64_t>(r) * unsigned_of(c.hidden) + unsigned_of(i);
-        const auto smaller = random_bits(7, unsigned_of(r * 64 + i / 128)) % 4;
+        const auto smaller = random_bits(7, unsigned_of(r * 64 + i / 256)) % 4;
         x->row<Bf16>(r)[i] = to_bf16(std::ldexp(testing::random_value(1, at, size), -static_cast<int>(smaller)));
       }
       const std::uint64_t bits = random_bits(9, unsigned_of(r));

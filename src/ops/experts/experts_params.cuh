@@ -31,13 +31,15 @@ constexpr __host__ __device__ int expert_shape_rows(int shape) { return shape / 
 
 // Many rows of an expert: weights are unpacked once for up to 256 rows.
 struct ExpertWide {
-  static constexpr int kParts = 4, kPart = 64, kSub = 1, kStages = 5, kFp8Stages = 4;
-  static constexpr int kBlocks = 1, kRegisters = 240;  // 2 x 128 x 240 + 128 x 24 of the 384 x 168 at entry
+  static constexpr int kParts = 4, kPart = 64, kStages = 3, kXStages = 5;
+  static constexpr bool kXJoins = false;
+  static constexpr int kBlocks = 1, kRegisters = 240, kLoadRegisters = 24;  // 2 x 240 + 24 = 3 x 168 at entry
 };
 // Few rows of an expert: bound by the bytes of the weights; two blocks share a multiprocessor.
 struct ExpertNarrow {
-  static constexpr int kParts = 1, kPart = 32, kSub = 2, kStages = 4, kFp8Stages = 5;
-  static constexpr int kBlocks = 2, kRegisters = 104;  // 2 x 128 x 104 + 128 x 24 of the 384 x 80 at entry
+  static constexpr int kParts = 1, kPart = 32, kStages = 4, kXStages = 4;
+  static constexpr bool kXJoins = true;  // one load for all steps of a stage of weights
+  static constexpr int kBlocks = 2, kRegisters = 104, kLoadRegisters = 32;  // 2 x 104 + 32 = 3 x 80 at entry
 };
 
 // Rows sorted by expert. Each expert's run starts at a multiple of kRunAlignment rows, so that vector loads of per-row
@@ -45,6 +47,7 @@ struct ExpertNarrow {
 struct ExpertSort {
   static constexpr int kRunAlignment = 8;
   static constexpr int kExpertsMax = 256;
+  static constexpr int kTop = 8;
 
   const int* experts;    // [rows, k] global ids
   const float* weights;  // [rows, k]
@@ -62,12 +65,13 @@ void launch_expert_sort(const ExpertSort& params, cudaStream_t stream);
 // One grouped matrix product over the tiles: gate_up with the activation, or down with the routing weight. Both inputs
 // and the activations lie in the order of experts_products_sm90.cuh, padded to whole steps of 128.
 struct ExpertProduct {
-  static constexpr int kXMaps = 4, kXBox = 64;
+  static constexpr int kWidths = 8;
 
-  CUtensorMap x[kXMaps];              // [positions, in padded] e4m3, boxes of 128 by 64, 32, 16 and 8 rows
+  // e4m3 [steps, positions, 128], boxes of one (then of two) steps by 8, 16 .. 64 rows.
+  CUtensorMap x[2 * kWidths];
   CUtensorMap weight;                 // mxfp4: [experts, out, in / 2] bytes; fp8: [experts, out, in]
-  const float* x_scales;              // gate_up: [in steps, positions_stride], one a row and 128 of `in`; down: 1 / 8
-  const std::uint8_t* weight_scales;  // mxfp4: [experts, in steps, out_padded, 4] e8m0
+  const float* x_scales;              // gate_up: [in / 256, positions_stride], one a row and 256 of `in`; down: 1 / 8
+  const std::uint8_t* weight_scales;  // mxfp4: [experts, in / 256, out_padded, 8] e8m0
   const float* weight_bases;          // [experts, out_padded / 128, bases_stride]
   const std::uint16_t* bias;          // [experts, out] bf16
   const int4* tiles;
@@ -88,10 +92,10 @@ struct ExpertPrepare {
   const std::uint8_t* payload;        // mxfp4: [experts, out, in / 2]
   const std::uint8_t* stored_scales;  // mxfp4: [experts, out, in / 32] e8m0
   const float* stored_bases;          // fp8: [experts, out tiles, in tiles]; null: mxfp4
-  std::uint8_t* scales;               // mxfp4: [experts, in tiles, 128 * out tiles, 4]
+  std::uint8_t* scales;               // mxfp4: [experts, in / 256, 128 * out tiles, 8]
   float* bases;                       // [experts, out tiles, bases_stride]
   int* inexact_tiles;                 // [1], added to
-  int experts, out_features, in, bases_stride;
+  int experts, out_features, in;
 };
 void launch_expert_prepare(const ExpertPrepare& params, cudaStream_t stream);
 
@@ -99,7 +103,7 @@ struct ExpertQuantize {
   const std::uint16_t* x;  // [rows, hidden] bf16
   const int* positions;    // [rows, k]
   std::uint8_t* sorted;    // [positions, hidden padded] e4m3, in the order of the products
-  float* scales;           // [steps of 128, positions_stride]
+  float* scales;           // [steps of 256, positions_stride]
   int rows, k, hidden, positions_stride;
 };
 void launch_expert_quantize(const ExpertQuantize& params, cudaStream_t stream);

@@ -1,6 +1,6 @@
 // Scales of expert weights in the order that the products read (experts_cuda.h), made once when the weights are loaded.
 //
-// MXFP4. With e = scale over the groups of a 128 x 128 tile that hold a weight other than zero, the base is 2^(e_max -
+// MXFP4. With e = scale over the groups of a 128 x 256 tile that hold a weight other than zero, the base is 2^(e_max -
 // 6) and a group's shift e - (e_max - 6), in [-8, 6] when the tile is exact. A tile that spans more is counted: there
 // the FP8 products take its smallest groups at shift -8, and the caller decides what that means (spec: model.md 3.3).
 #include "device/cuda/launch.cuh"
@@ -9,19 +9,19 @@
 namespace rose::ops::cuda {
 namespace {
 
-constexpr int kThreads = 512;  // one a group: 128 rows x 4
+constexpr int kThreads = 1024;  // one a group: 128 rows x 8
 
 __device__ bool holds_weight(const uint4& codes) {
   return ((codes.x | codes.y | codes.z | codes.w) & 0x77777777u) != 0;
 }
 
-// grid: (in blocks, out blocks, experts)
+// grid: (in tiles, out tiles, experts)
 __global__ void __launch_bounds__(kThreads) expert_prepare_kernel(const ExpertPrepare params) {
   __shared__ int largest, smallest;
   if (threadIdx.x == 0) largest = -1, smallest = 256;
   __syncthreads();
-  const long row = blockIdx.y * 128 + threadIdx.x / 4, expert = blockIdx.z;
-  const int group = blockIdx.x * 4 + threadIdx.x % 4, groups = params.in / 32;
+  const long row = blockIdx.y * 128 + threadIdx.x / 8, expert = blockIdx.z;
+  const int group = blockIdx.x * 8 + threadIdx.x % 8, groups = params.in / 32;
   int scale = 0;
   bool counts = false;
   if (row < params.out_features && group < groups) {
@@ -36,34 +36,34 @@ __global__ void __launch_bounds__(kThreads) expert_prepare_kernel(const ExpertPr
   __syncthreads();
   const int base = largest < 0 ? 127 : max(1, largest - 6);  // an ordinary f32 in any case
   const long out_padded = gridDim.y * 128L;
-  params.scales[((expert * gridDim.x + blockIdx.x) * out_padded + row) * 4 + threadIdx.x % 4] =
+  params.scales[((expert * gridDim.x + blockIdx.x) * out_padded + row) * 8 + threadIdx.x % 8] =
       static_cast<std::uint8_t>(counts ? scale : base);
   if (threadIdx.x == 0) {
-    params.bases[(expert * gridDim.y + blockIdx.y) * params.bases_stride + blockIdx.x] = __int_as_float(base << 23);
+    params.bases[(expert * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x] = __int_as_float(base << 23);
     if (largest >= 0 && largest - smallest > 14) atomicAdd(params.inexact_tiles, 1);
   }
 }
 
-// grid: (experts * out blocks); FP8: the stored tiles in rows of bases_stride
-__global__ void expert_bases_kernel(const ExpertPrepare params) {
-  const int tiles = (params.in + 127) / 128;
-  for (int i = threadIdx.x; i < params.bases_stride; i += blockDim.x) {
-    params.bases[static_cast<long>(blockIdx.x) * params.bases_stride + i] =
-        i < tiles ? params.stored_bases[static_cast<long>(blockIdx.x) * tiles + i] : 1.f;
-  }
+// FP8: as stored.
+__global__ void __launch_bounds__(kThreads) expert_bases_kernel(const ExpertPrepare params, int tiles) {
+  const int i = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
+  if (i < tiles) params.bases[i] = params.stored_bases[i];
 }
 
 }  // namespace
 
 void launch_expert_prepare(const ExpertPrepare& params, cudaStream_t stream) {
-  const auto out_tiles = static_cast<unsigned>((params.out_features + 127) / 128),
-             experts = static_cast<unsigned>(params.experts);
+  const int out_tiles = (params.out_features + 127) / 128;
   if (params.stored_bases != nullptr) {
-    rose::cuda::launch(&expert_bases_kernel, "expert_bases", {.grid = dim3(experts * out_tiles), .block = dim3(32)},
-                       stream, params);
+    const int tiles = params.experts * out_tiles * ((params.in + 127) / 128);
+    rose::cuda::launch(
+        &expert_bases_kernel, "expert_bases",
+        {.grid = dim3(static_cast<unsigned>((tiles + kThreads - 1) / kThreads)), .block = dim3(kThreads)}, stream,
+        params, tiles);
     return;
   }
-  const dim3 grid(static_cast<unsigned>((params.in + 127) / 128), out_tiles, experts);
+  const dim3 grid(static_cast<unsigned>((params.in + 255) / 256), static_cast<unsigned>(out_tiles),
+                  static_cast<unsigned>(params.experts));
   rose::cuda::launch(&expert_prepare_kernel, "expert_prepare", {.grid = grid, .block = dim3(kThreads)}, stream, params);
 }
 

@@ -6,14 +6,14 @@
 // Bound: many rows: 2 * rows * k * out * in FLOPs at the FP8 rate (measured 1386 TFLOP/s on an H200); few rows: the
 // bytes of the weights of the experts that are hit.
 //
-// MXFP4 becomes e4m3 exactly: a group's exponent over the base of its 128 x 128 tile lies in [-8, 6], and e2m1 times
+// MXFP4 becomes e4m3 exactly: a group's exponent over the base of its 128 x 256 tile lies in [-8, 6], and e2m1 times
 // those powers of two is an e4m3 number (checked when the weights are loaded). The base is a power of two and
-// multiplies the product of each 128-wide step as the block scale of an FP8 weight does.
+// multiplies the sums of its tile as the block scale of an FP8 weight does.
 //
 // Mapping. Weights are the M side of the WGMMA, taken from registers; rows of x are the N side, from shared memory. A
 // persistent grid walks tiles of 128 output features by the rows of one expert, in up to kParts parts of kN columns.
-//   producer        one thread: x, weights and scales by TMA into a ring of stages, kSub steps of 128 inputs a stage
-//   2 warpgroups    64 features each: unpack a step's weights in registers, then for each part four WGMMAs into a fresh
+//   two threads     load by TMA into two rings: weights and scales, kJoin steps of 128 inputs a stage; rows of x
+//   2 warpgroups    64 features each: unpack a stage's weights in registers, then for each part its WGMMAs into a fresh
 //                   accumulator, added to the total in f32 with both scales (FP8 WGMMA keeps too few bits to accumulate
 //                   over all of `in`); a part's additions run under the next part's WGMMAs
 //
@@ -39,25 +39,27 @@ namespace rose::ops::cuda {
 template <ExpertForm kForm, class Shape>
 struct ProductConfig {
   static constexpr bool kFp8 = kForm == ExpertForm::kFp8;
-  static constexpr int kSub = kFp8 ? 1 : Shape::kSub;
-  static constexpr int kStages = kFp8 ? Shape::kFp8Stages : Shape::kStages;
+  static constexpr int kJoin = kFp8 ? 1 : 2;  // steps whose sums share their scales: one stage of weights
+  static constexpr int kXJoin = Shape::kXJoins ? kJoin : 1;  // steps in a stage of x
+  static constexpr int kStages = Shape::kStages, kXStages = Shape::kXStages;
   static constexpr int kRows = Shape::kParts * Shape::kPart;
   static constexpr int kFeatures = 128;
-  static constexpr int kRowBytes = kFp8 ? 128 : 64 * kSub;
+  static constexpr int kRowBytes = 128;
   static constexpr int kWeightBytes = kFeatures * kRowBytes;
-  static constexpr int kScaleBytes = kFeatures * 4;  // of one step
+  static constexpr int kScaleBytes = kFp8 ? 0 : kFeatures * 8;
   static constexpr int kThreads = 384;
 };
 
 template <class C>
 struct alignas(1024) ProductShared {
-  std::uint8_t x[C::kStages][C::kSub][C::kRows * 128];
+  std::uint8_t x[C::kXStages][C::kXJoin][C::kRows * 128];
   std::uint8_t weight[C::kStages][C::kWeightBytes];
-  alignas(16) std::uint8_t scales[C::kStages][C::kSub][C::kScaleBytes];
-  alignas(16) float x_scales[C::kStages][C::kSub][C::kRows];
-  alignas(16) float bases[C::kStages][4];
-  uint2 table[16];  // by shift: e4m3 bytes of the eight magnitudes
+  alignas(16) std::uint8_t scales[C::kStages][C::kScaleBytes + 16];
+  alignas(16) float x_scales[C::kStages][C::kRows];
+  std::uint32_t ones;  // 0x01010101 that the compiler does not see: as a constant it takes a register a use
+  uint2 table[16];     // by shift: e4m3 bytes of the eight magnitudes
   std::uint64_t full[C::kStages], empty[C::kStages];
+  std::uint64_t x_full[C::kXStages], x_empty[C::kXStages];
 };
 
 struct ProductTile {
@@ -65,7 +67,8 @@ struct ProductTile {
 };
 
 // All features of a row tile before the next row tile: the tiles of one expert read its weights from L2.
-__device__ inline ProductTile product_tile(const ExpertProduct& params, int index, int column_tiles) {
+__device__ inline ProductTile product_tile(const ExpertProduct& params, int index) {
+  const int column_tiles = params.out_padded / 128;
   const int4 entry = params.tiles[index / column_tiles];
   return {entry.x, entry.y, entry.z, entry.w, index % column_tiles * 128};
 }
@@ -80,74 +83,53 @@ __device__ inline void copy_bulk(std::uint64_t* barrier, void* shared, const voi
                : "memory");
 }
 
+// One thread. Weights and their scales; in gate_up the scales of x, too.
 template <ExpertStage kStage, class C>
-struct ProductLoad {
-  ProductShared<C>& shared;
-  const ExpertProduct& params;
-  int steps;
-
-  // Announces everything that comes into the stage, and asks for the weights' side of it.
-  __device__ void weights(const ProductTile& tile, int step, int stage) const {
-    std::uint64_t* full = &shared.full[stage];
-    const int subs = min(C::kSub, steps - step), rows = expert_shape_rows(tile.shape);
-    const int x_bytes = rows * (kStage == ExpertStage::kGateUp ? 132 : 128);
-    ptx::barrier_arrive_expect(full, C::kWeightBytes + 16 + subs * (x_bytes + (C::kFp8 ? 0 : C::kScaleBytes)));
-    ptx::tma_load_3d(&params.weight, full, shared.weight[stage], step * (C::kFp8 ? 128 : 64), tile.column, tile.expert);
-    if (!C::kFp8) {
-      for (int sub = 0; sub < subs; ++sub) {
-        const long row = static_cast<long>(tile.expert) * steps + step + sub;
-        copy_bulk(full, shared.scales[stage][sub], params.weight_scales + (row * params.out_padded + tile.column) * 4,
-                  C::kScaleBytes);
-      }
-    }
-    const long block = static_cast<long>(tile.expert) * (params.out_padded / 128) + tile.column / 128;
-    copy_bulk(full, shared.bases[stage], params.weight_bases + block * params.bases_stride + step / 4 * 4, 16);
-  }
-
-  __device__ void rows(const ProductTile& tile, int step, int stage) const {
-    std::uint64_t* full = &shared.full[stage];
-    const int subs = min(C::kSub, steps - step), rows = expert_shape_rows(tile.shape);
-    for (int sub = 0; sub < subs; ++sub) {
-      int row = 0;
-#pragma unroll
-      for (int i = 0; i < ExpertProduct::kXMaps; ++i) {  // boxes of 64, 32, 16 and 8 rows
-        const int box = ExpertProduct::kXBox >> i;
-        for (; row + box <= rows; row += box) {
-          ptx::tma_load_2d(&params.x[i], full, shared.x[stage][sub] + row * 128, (step + sub) * 128,
-                           tile.position + row);
-        }
-      }
-      if (kStage == ExpertStage::kGateUp) {
-        copy_bulk(full, shared.x_scales[stage][sub],
-                  params.x_scales + static_cast<long>(step + sub) * params.positions_stride + tile.position, rows * 4);
-      }
-    }
-  }
-};
-
-// One thread. What the kernel before this one wrote is x alone: the ring's weights are asked for before its end.
-template <ExpertStage kStage, class C>
-__device__ inline void product_load(ProductShared<C>& shared, const ExpertProduct& params, int tiles, int column_tiles,
-                                    int steps) {
-  const ProductLoad<kStage, C> load{shared, params, steps};
-  const int count = tiles * column_tiles;
-  int ahead = 0;  // stages of the first tile that have their weights
-  if (static_cast<int>(blockIdx.x) < count) {
-    const ProductTile tile = product_tile(params, blockIdx.x, column_tiles);
-    for (; ahead < C::kStages && ahead * C::kSub < steps; ++ahead) load.weights(tile, ahead * C::kSub, ahead);
-  }
-  ptx::dependency_wait();
+__device__ __forceinline__ void load_weights(ProductShared<C>& shared, const ExpertProduct& params, int count,
+                                             int steps) {
   ptx::Ring<C::kStages> ring;
   for (int index = blockIdx.x; index < count; index += gridDim.x) {
-    const ProductTile tile = product_tile(params, index, column_tiles);
-    for (int step = 0; step < steps; step += C::kSub, ring.advance()) {
-      if (ahead > 0) {
-        --ahead;
-      } else {
-        ptx::barrier_wait(&shared.empty[ring.stage], ring.phase ^ 1);
-        load.weights(tile, step, ring.stage);
+    const ProductTile tile = product_tile(params, index);
+    const int x_bytes = kStage == ExpertStage::kGateUp ? expert_shape_rows(tile.shape) * 4 : 0;
+    const int stages = (steps + C::kJoin - 1) / C::kJoin;
+    const std::uint8_t* scales =
+        params.weight_scales + (static_cast<long>(tile.expert) * stages * params.out_padded + tile.column) * 8;
+    const float* x_scales = params.x_scales + tile.position;
+#pragma unroll 1
+    for (int i = 0; i < stages; ++i, ring.advance()) {
+      ptx::barrier_wait(&shared.empty[ring.stage], ring.phase ^ 1);
+      std::uint64_t* full = &shared.full[ring.stage];
+      ptx::barrier_arrive_expect(full, C::kWeightBytes + C::kScaleBytes + x_bytes);
+      ptx::tma_load_3d(&params.weight, full, shared.weight[ring.stage], i * 128, tile.column, tile.expert);
+      if (!C::kFp8) {
+        copy_bulk(full, shared.scales[ring.stage], scales, C::kScaleBytes);
+        scales += static_cast<long>(params.out_padded) * 8;
       }
-      load.rows(tile, step, ring.stage);
+      if (kStage == ExpertStage::kGateUp) {
+        copy_bulk(full, shared.x_scales[ring.stage], x_scales, x_bytes);
+        if (C::kJoin == 2 || i % 2 == 1) x_scales += params.positions_stride;
+      }
+    }
+  }
+}
+
+// One thread. Rows of x, or activations.
+template <class C>
+__device__ __forceinline__ void load_rows(ProductShared<C>& shared, const ExpertProduct& params, int count, int steps) {
+  ptx::Ring<C::kXStages> ring;
+  for (int index = blockIdx.x; index < count; index += gridDim.x) {
+    const ProductTile tile = product_tile(params, index);
+    const int parts = tile.shape / 256, n = tile.shape % 256;
+    const CUtensorMap* map = &params.x[(C::kXJoin - 1) * ExpertProduct::kWidths + n / 8 - 1];
+#pragma unroll 1
+    for (int step = 0; step < steps; step += C::kXJoin, ring.advance()) {
+      ptx::barrier_wait(&shared.x_empty[ring.stage], ring.phase ^ 1);
+      std::uint64_t* full = &shared.x_full[ring.stage];
+      ptx::barrier_arrive_expect(full, parts * n * 128 * C::kXJoin);
+#pragma unroll 1
+      for (int part = 0; part < parts; ++part) {
+        ptx::tma_load_3d(map, full, shared.x[ring.stage][0] + part * n * 128, 0, tile.position + part * n, step);
+      }
     }
   }
 }
@@ -173,19 +155,22 @@ struct ProductLane {
 };
 
 // Eight codes: four (low half) and four (high half) e4m3 bytes, with the opposite sign. Magnitudes by look-up; a second
-// look-up yields 1 where the code is positive (0 where the sign bit is replicated), which times 128 is a sign bit.
-__device__ inline void unpack_eight(std::uint32_t codes, const uint2& table, std::uint32_t& low, std::uint32_t& high) {
-  const std::uint32_t magnitudes = codes & 0x77777777u;
-  std::uint32_t positive_low, positive_high;
-  asm("prmt.b32 %0, %1, %1, %2;" : "=r"(positive_low) : "r"(0x01010101u), "r"(codes));
-  asm("prmt.b32 %0, %1, %1, %2;" : "=r"(positive_high) : "r"(0x01010101u), "r"(codes >> 16));
-  low = positive_low * 128u + __byte_perm(table.x, table.y, magnitudes);
-  high = positive_high * 128u + __byte_perm(table.x, table.y, magnitudes >> 16);
+// look-up in `ones` (0x01 in all bytes, in a register) yields 1 where the code is positive (0 where the sign bit is
+// replicated), which times 128 is a sign bit. In assembly, because the compiler knows a longer way for the shift.
+__device__ inline void unpack_eight(std::uint32_t codes, const uint2& table, std::uint32_t ones, std::uint32_t& low,
+                                    std::uint32_t& high) {
+  std::uint32_t upper, positive_low, positive_high;
+  asm("shr.b32 %0, %1, 16;" : "=r"(upper) : "r"(codes));
+  asm("prmt.b32 %0, %1, %1, %2;" : "=r"(positive_low) : "r"(ones), "r"(codes));
+  asm("prmt.b32 %0, %1, %1, %2;" : "=r"(positive_high) : "r"(ones), "r"(upper));
+  low = positive_low * 128u + __byte_perm(table.x, table.y, codes & 0x7777u);
+  high = positive_high * 128u + __byte_perm(table.x, table.y, upper & 0x7777u);
 }
 
+// Half `half` of a stage's weights.
 template <class C>
-__device__ inline void product_weights(const ProductShared<C>& shared, int stage, int sub, float base,
-                                       const ProductLane& lane, std::uint32_t (&a)[4][4]) {
+__device__ __forceinline__ void product_weights(const ProductShared<C>& shared, int stage, int half, float base,
+                                                const ProductLane& lane, std::uint32_t ones, std::uint32_t (&a)[4][4]) {
   const int first = lane.pair() * 2 + lane.swapped(), second = lane.pair() * 2 + !lane.swapped();
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
@@ -197,14 +182,13 @@ __device__ inline void product_weights(const ProductShared<C>& shared, int stage
       a[0][i] = front.x, a[0][i + 2] = front.y, a[1][i] = front.z, a[1][i + 2] = front.w;
       a[2][i] = back.x, a[2][i + 2] = back.y, a[3][i] = back.z, a[3][i + 2] = back.w;
     } else {
-      const int unit = C::kRowBytes == 64 ? lane.t : (sub * 4 + lane.t) ^ (row & 7);
-      const uint4 codes = *reinterpret_cast<const uint4*>(from + unit * 16);
-      const int shift = shared.scales[stage][sub][row * 4 + lane.t] - (__float_as_int(base) >> 23) + 8;
+      const uint4 codes = *reinterpret_cast<const uint4*>(from + ((half * 4 + lane.t) ^ (row & 7)) * 16);
+      const int shift = shared.scales[stage][row * 8 + half * 4 + lane.t] - (__float_as_int(base) >> 23) + 8;
       const uint2 table = shared.table[max(shift, 0)];
-      unpack_eight(codes.x, table, a[0][i], a[0][i + 2]);
-      unpack_eight(codes.y, table, a[1][i], a[1][i + 2]);
-      unpack_eight(codes.z, table, a[2][i], a[2][i + 2]);
-      unpack_eight(codes.w, table, a[3][i], a[3][i + 2]);
+      unpack_eight(codes.x, table, ones, a[0][i], a[0][i + 2]);
+      unpack_eight(codes.y, table, ones, a[1][i], a[1][i + 2]);
+      unpack_eight(codes.z, table, ones, a[2][i], a[2][i + 2]);
+      unpack_eight(codes.w, table, ones, a[3][i], a[3][i + 2]);
     }
   }
 }
@@ -214,7 +198,8 @@ __device__ inline void product_weights(const ProductShared<C>& shared, int stage
 
 // total += sums * scale of the column.
 template <ExpertStage kStage, int kN>
-__device__ inline void promote(float (&sums)[kN / 2], float (&total)[kN / 2], const float* x_scales, float base) {
+__device__ __forceinline__ void promote(float (&sums)[kN / 2], float (&total)[kN / 2], const float* x_scales,
+                                        float base) {
 #pragma unroll
   for (int i = 0; i < kN / 2; ++i) asm volatile("" : "+f"(sums[i])::"memory");  // not before the wait
 #pragma unroll
@@ -229,29 +214,29 @@ __device__ inline void promote(float (&sums)[kN / 2], float (&total)[kN / 2], co
     total[c * 4 + 2] = fmaf(sums[c * 4 + 2], scale.x, total[c * 4 + 2]);
     total[c * 4 + 3] = fmaf(sums[c * 4 + 3], scale.y, total[c * 4 + 3]);
   }
-}
-
-template <int kN>
-__device__ inline void issue(float (&sums)[kN / 2], const std::uint32_t (&a)[4][4], const std::uint8_t* x) {
-  const std::uint64_t b = ptx::swizzle128_descriptor(ptx::shared_address(x));
-  ptx::wgmma_fence();
 #pragma unroll
-  for (int k = 0; k < 4; ++k) ptx::WgmmaE4m3<kN>::rs(sums, a[k], b + 2 * k, k != 0);
-  ptx::wgmma_commit();
+  for (int i = 0; i < kN / 2; ++i) asm volatile("" : "+f"(total[i]));  // not after the next WGMMAs: sums would pile up
 }
 
-// One step; the sums of two parts are in registers at a time.
-template <ExpertStage kStage, class C, int kParts, int kN>
-__device__ __forceinline__ void product_step(const ProductShared<C>& shared, int stage, int sub, float base,
-                                             const ProductLane& lane, float (&total)[kParts][kN / 2]) {
-  std::uint32_t a[4][4];
+// One stage of weights against kHalves steps of x; the sums of two parts are in registers at a time.
+template <ExpertStage kStage, class C, int kParts, int kN, int kHalves>
+__device__ __forceinline__ void product_stage(const ProductShared<C>& shared, int stage,
+                                              const std::uint8_t* const (&x)[kHalves], float base,
+                                              const ProductLane& lane, const std::uint32_t (&a)[kHalves][4][4],
+                                              float (&total)[kParts][kN / 2]) {
   float sums[2][kN / 2];
-  product_weights<C>(shared, stage, sub, base, lane, a);
-  const float* x_scales = &shared.x_scales[stage][sub][lane.t * 2];
+  const float* x_scales = &shared.x_scales[stage][lane.t * 2];
   const float scale = C::kFp8 ? base : -base;
 #pragma unroll
   for (int part = 0; part < kParts; ++part) {
-    issue<kN>(sums[part % 2], a, shared.x[stage][sub] + part * kN * 128);
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half) {
+      const std::uint64_t b = ptx::swizzle128_descriptor(ptx::shared_address(x[half] + part * kN * 128));
+#pragma unroll
+      for (int k = 0; k < 4; ++k) ptx::WgmmaE4m3<kN>::rs(sums[part % 2], a[half][k], b + 2 * k, half + k != 0);
+    }
+    ptx::wgmma_commit();
     if (part > 0) {
       ptx::wgmma_wait<1>();
       promote<kStage, kN>(sums[(part - 1) % 2], total[part - 1], x_scales + (part - 1) * kN, scale);
@@ -260,9 +245,51 @@ __device__ __forceinline__ void product_step(const ProductShared<C>& shared, int
   ptx::wgmma_wait<0>();
   promote<kStage, kN>(sums[(kParts - 1) % 2], total[kParts - 1], x_scales + (kParts - 1) * kN, scale);
 #pragma unroll
-  for (int k = 0; k < 4; ++k) {  // the WGMMAs read them until here
-    asm volatile("" ::"r"(a[k][0]), "r"(a[k][1]), "r"(a[k][2]), "r"(a[k][3]));
+  for (int half = 0; half < kHalves; ++half) {
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {  // the WGMMAs read them until here
+      asm volatile("" ::"r"(a[half][k][0]), "r"(a[half][k][1]), "r"(a[half][k][2]), "r"(a[half][k][3]));
+    }
   }
+}
+
+template <class C>
+struct ProductRings {
+  ptx::Ring<C::kStages> weights;
+  ptx::Ring<C::kXStages> x;
+};
+
+// Waits for a stage of weights and for kHalves steps of x, multiplies, and gives both back.
+template <ExpertStage kStage, class C, int kParts, int kN, int kHalves>
+__device__ __forceinline__ void product_join(ProductShared<C>& shared, ProductRings<C>& rings, float base,
+                                             const ProductLane& lane, std::uint32_t ones,
+                                             float (&total)[kParts][kN / 2]) {
+  constexpr int kXs = C::kXJoin == 1 ? kHalves : 1;  // stages of x
+  const int stage = rings.weights.stage;
+  std::uint32_t a[kHalves][4][4];
+  ptx::barrier_wait(&shared.full[stage], rings.weights.phase);
+#pragma unroll
+  for (int half = 0; half < kHalves; ++half) product_weights<C>(shared, stage, half, base, lane, ones, a[half]);
+  const std::uint8_t* x[kHalves];
+  int x_stages[kXs];
+#pragma unroll
+  for (int i = 0; i < kXs; ++i, rings.x.advance()) {
+    x_stages[i] = rings.x.stage;
+    ptx::barrier_wait(&shared.x_full[rings.x.stage], rings.x.phase);
+  }
+#pragma unroll
+  for (int half = 0; half < kHalves; ++half) {
+    // Boxes of two steps hold the steps one after the other.
+    x[half] = C::kXJoin == 1 ? shared.x[x_stages[half % kXs]][0] : shared.x[x_stages[0]][0] + half * kParts * kN * 128;
+  }
+  product_stage<kStage, C, kParts, kN, kHalves>(shared, stage, x, base, lane, a, total);
+  __syncwarp();
+  if (lane.thread == 0) {
+    ptx::barrier_arrive(&shared.empty[stage]);
+#pragma unroll
+    for (int i = 0; i < kXs; ++i) ptx::barrier_arrive(&shared.x_empty[x_stages[i]]);
+  }
+  rings.weights.advance();
 }
 
 // --- results
@@ -276,8 +303,8 @@ __device__ inline float product_swiglu(float gate, float up, float limit) {
 }
 
 template <int kParts, int kN>
-__device__ inline void store_activations(const ExpertProduct& params, const ProductTile& tile, const ProductLane& lane,
-                                         const float (&total)[kParts][kN / 2]) {
+__device__ __forceinline__ void store_activations(const ExpertProduct& params, const ProductTile& tile,
+                                                  const ProductLane& lane, const float (&total)[kParts][kN / 2]) {
   const int feature = tile.column + lane.pair() * 2;
   std::uint32_t bias = 0;
   if (feature < params.out_features) {
@@ -313,8 +340,8 @@ __device__ inline void store_activations(const ExpertProduct& params, const Prod
 }
 
 template <int kParts, int kN>
-__device__ inline void store_weighted(const ExpertProduct& params, const ProductTile& tile, const ProductLane& lane,
-                                      const float (&total)[kParts][kN / 2]) {
+__device__ __forceinline__ void store_weighted(const ExpertProduct& params, const ProductTile& tile,
+                                               const ProductLane& lane, const float (&total)[kParts][kN / 2]) {
   const int feature = tile.column + lane.pair() * 2;
   if (feature >= params.out_features) return;
   const std::uint32_t bias = *reinterpret_cast<const std::uint32_t*>(
@@ -322,14 +349,20 @@ __device__ inline void store_weighted(const ExpertProduct& params, const Product
   const long row_features = made_here(params.out_features);
   const float even_bias = ptx::bf16_low(bias), odd_bias = ptx::bf16_high(bias);
   std::uint16_t* out = static_cast<std::uint16_t*>(params.out) + tile.position * row_features + feature;
+  const float* weights = params.sorted_weights + tile.position + lane.t * 2;
 #pragma unroll
   for (int part = 0; part < kParts; ++part) {
+    const float* from = weights + made_here(part * kN);
+    float2 part_weights[kN / 8];  // a part's at once, also those past the last row
+#pragma unroll
+    for (int c = 0; c < kN / 8; ++c) {
+      part_weights[c] = __ldg(reinterpret_cast<const float2*>(from + c * 8));
+    }
 #pragma unroll
     for (int c = 0; c < kN / 8; ++c) {
       const float* sum = &total[part][c * 4];
       const int row = part * kN + c * 8 + lane.t * 2;
-      if (row >= tile.rows) continue;
-      const float2 weight = *reinterpret_cast<const float2*>(params.sorted_weights + tile.position + row);
+      const float2 weight = part_weights[c];
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         if (row + i >= tile.rows) continue;
@@ -345,29 +378,34 @@ __device__ inline void store_weighted(const ExpertProduct& params, const Product
 // --- kernel
 // --------------------------------------------------------------------------------------------------------------
 
+// Totals of the widest shapes leave few registers: what can be had again after the loop does not live through it.
 template <ExpertStage kStage, class C, int kParts, int kN>
-__device__ __forceinline__ void product_run(ProductShared<C>& shared, const ExpertProduct& params,
-                                            const ProductTile& tile, int steps, ptx::Ring<C::kStages>& ring) {
+__device__ __forceinline__ void product_run(ProductShared<C>& shared, const ExpertProduct& params, int index,
+                                            ProductRings<C>& rings) {
   if constexpr (kParts * kN <= C::kRows) {
-    const ProductLane lane(made_here(threadIdx.x));
     float total[kParts][kN / 2];
 #pragma unroll
     for (int part = 0; part < kParts; ++part) {
 #pragma unroll
       for (int i = 0; i < kN / 2; ++i) total[part][i] = 0;
     }
-#pragma unroll 1
-    for (int step = 0; step < steps; step += C::kSub, ring.advance()) {
-      ptx::barrier_wait(&shared.full[ring.stage], ring.phase);
-#pragma unroll
-      for (int sub = 0; sub < C::kSub; ++sub) {
-        if (sub > 0 && step + sub >= steps) break;
-        product_step<kStage, C, kParts, kN>(shared, ring.stage, sub, shared.bases[ring.stage][(step + sub) % 4], lane,
-                                            total);
-      }
-      __syncwarp();
-      if (lane.thread == 0) ptx::barrier_arrive(&shared.empty[ring.stage]);
+    const ProductLane lane(made_here(threadIdx.x));
+    const std::uint32_t ones = shared.ones;
+    const int steps = (params.in + 127) / 128, stages = steps / C::kJoin;
+    int bases_row;
+    {
+      const ProductTile tile = product_tile(params, index);
+      bases_row = (tile.expert * (params.out_padded / 128) + tile.column / 128) * params.bases_stride;
     }
+    float base = __ldg(params.weight_bases + bases_row);
+#pragma unroll 1
+    for (int i = 0; i < stages; ++i) {
+      const float next = __ldg(params.weight_bases + bases_row + min(i + 1, params.bases_stride - 1));
+      product_join<kStage, C, kParts, kN, C::kJoin>(shared, rings, base, lane, ones, total);
+      base = next;
+    }
+    if (C::kJoin == 2 && steps % 2 == 1) product_join<kStage, C, kParts, kN, 1>(shared, rings, base, lane, ones, total);
+    const ProductTile tile = product_tile(params, made_here(index));
     const ProductLane out_lane(made_here(threadIdx.x));
     if constexpr (kStage == ExpertStage::kGateUp) {
       store_activations<kParts, kN>(params, tile, out_lane, total);
@@ -378,15 +416,13 @@ __device__ __forceinline__ void product_run(ProductShared<C>& shared, const Expe
 }
 
 template <ExpertStage kStage, class C>
-__device__ inline void product_consume(ProductShared<C>& shared, const ExpertProduct& params, int tiles,
-                                       int column_tiles, int steps) {
-  ptx::Ring<C::kStages> ring;
-  for (int index = blockIdx.x; index < tiles * column_tiles; index += gridDim.x) {
-    const ProductTile tile = product_tile(params, index, column_tiles);
-    switch (tile.shape) {
-#define ROSE_X(parts, n)                                                 \
-  case expert_shape(parts, n):                                           \
-    product_run<kStage, C, parts, n>(shared, params, tile, steps, ring); \
+__device__ __forceinline__ void product_consume(ProductShared<C>& shared, const ExpertProduct& params, int count) {
+  ProductRings<C> rings;
+  for (int index = blockIdx.x; index < count; index += gridDim.x) {
+    switch (product_tile(params, index).shape) {
+#define ROSE_X(parts, n)                                            \
+  case expert_shape(parts, n):                                      \
+    product_run<kStage, C, parts, n>(shared, params, index, rings); \
     break;
       ROSE_EXPERT_SHAPES(ROSE_X)
 #undef ROSE_X
@@ -407,15 +443,20 @@ __device__ inline void product_setup(ProductShared<C>& shared) {
         ptx::pack_e4m3(e2m1_magnitude(i % 4 * 2) * power, e2m1_magnitude(i % 4 * 2 + 1) * power);
   }
   if (threadIdx.x != 0) return;
+  shared.ones = 0x01010101u;
   for (int stage = 0; stage < C::kStages; ++stage) {
     ptx::barrier_init(&shared.full[stage], 1);
     ptx::barrier_init(&shared.empty[stage], 8);
+  }
+  for (int stage = 0; stage < C::kXStages; ++stage) {
+    ptx::barrier_init(&shared.x_full[stage], 1);
+    ptx::barrier_init(&shared.x_empty[stage], 8);
   }
   ptx::barrier_init_fence();
 }
 
 // Dependencies. gate_up lets the next kernel start only after its own wait, so the tile list is visible to `down` from
-// its first instruction; `down` waits for the activations alone, with its ring already filling.
+// its first instruction; `down` waits for the activations alone, with its ring of weights already filling.
 template <ExpertStage kStage, ExpertForm kForm, class Shape>
 __global__ void __launch_bounds__(ProductConfig<kForm, Shape>::kThreads, Shape::kBlocks)
     expert_product_kernel(const __grid_constant__ ExpertProduct params) {
@@ -426,15 +467,18 @@ __global__ void __launch_bounds__(ProductConfig<kForm, Shape>::kThreads, Shape::
   __syncthreads();
   if constexpr (kStage == ExpertStage::kGateUp) ptx::dependency_wait();
   ptx::dependents_launch();
-  const int tiles = *params.tile_count;
-  const int column_tiles = (params.out_features + C::kFeatures - 1) / C::kFeatures;
+  const int count = *params.tile_count * (params.out_padded / C::kFeatures);
   const int steps = (params.in + 127) / 128;
   if (threadIdx.x >= 256) {
-    ptx::registers_decrease<24>();
-    if (threadIdx.x == 256) product_load<kStage, C>(shared, params, tiles, column_tiles, steps);
+    ptx::registers_decrease<Shape::kLoadRegisters>();
+    if (threadIdx.x == 256) load_weights<kStage, C>(shared, params, count, steps);
+    if (threadIdx.x == 288) {
+      ptx::dependency_wait();
+      load_rows<C>(shared, params, count, steps);
+    }
   } else {
     ptx::registers_increase<Shape::kRegisters>();
-    product_consume<kStage, C>(shared, params, tiles, column_tiles, steps);
+    product_consume<kStage, C>(shared, params, count);
   }
 }
 

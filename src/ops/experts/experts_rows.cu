@@ -39,6 +39,21 @@ __device__ int2 sums_before(int2 mine, int2* warps) {
   return {sum.x - mine.x, sum.y - mine.y};
 }
 
+// Of kBatch entries, kSortThreads apart: the expert among those held, or -1. All loads before the first use.
+constexpr int kBatch = 8;
+__device__ void read_experts(const ExpertSort& params, int begin, int entries, int (&chosen)[kBatch]) {
+#pragma unroll
+  for (int i = 0; i < kBatch; ++i) {
+    const int entry = begin + i * kSortThreads;
+    chosen[i] = entry < entries ? params.experts[entry] : -1;
+  }
+#pragma unroll
+  for (int i = 0; i < kBatch; ++i) {
+    const int e = chosen[i] - params.first_expert;
+    chosen[i] = chosen[i] >= 0 && e >= 0 && e < params.experts_held ? e : -1;
+  }
+}
+
 // One block. Places within an expert's run are dealt by atomics, so they differ from launch to launch; no result
 // depends on them, since a row's products are the same wherever it stands.
 __global__ void __launch_bounds__(kSortThreads) expert_sort_kernel(const ExpertSort params) {
@@ -50,10 +65,13 @@ __global__ void __launch_bounds__(kSortThreads) expert_sort_kernel(const ExpertS
   ptx::dependents_launch();
   __syncthreads();
   const int entries = params.rows * params.k;
-#pragma unroll 4
-  for (int i = thread; i < entries; i += kSortThreads) {
-    const int e = params.experts[i] - params.first_expert;
-    if (e >= 0 && e < params.experts_held) atomicAdd(&counts[e], 1);
+  for (int begin = thread; begin < entries; begin += kBatch * kSortThreads) {
+    int chosen[kBatch];
+    read_experts(params, begin, entries, chosen);
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      if (chosen[i] >= 0) atomicAdd(&counts[chosen[i]], 1);
+    }
   }
   __syncthreads();
   constexpr int kUnit = ExpertSort::kRunAlignment;
@@ -68,74 +86,108 @@ __global__ void __launch_bounds__(kSortThreads) expert_sort_kernel(const ExpertS
                                   narrowest_shape(end - begin, params.part_rows)};
   }
   __syncthreads();
-#pragma unroll 4
-  for (int i = thread; i < entries; i += kSortThreads) {
-    const int e = params.experts[i] - params.first_expert;
-    int position = -1;
-    if (e >= 0 && e < params.experts_held) {
-      position = atomicAdd(&next[e], 1);
-      params.sorted_weights[position] = params.weights[i];
+  for (int begin = thread; begin < entries; begin += kBatch * kSortThreads) {
+    int chosen[kBatch];
+    float weights[kBatch];
+    read_experts(params, begin, entries, chosen);
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      const int entry = begin + i * kSortThreads;
+      weights[i] = entry < entries ? params.weights[entry] : 0.f;
     }
-    params.positions[i] = position;
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      const int entry = begin + i * kSortThreads;
+      if (entry >= entries) continue;
+      const int position = chosen[i] >= 0 ? atomicAdd(&next[chosen[i]], 1) : -1;
+      params.positions[entry] = position;
+      if (position >= 0) params.sorted_weights[position] = weights[i];
+    }
   }
 }
 
-constexpr int kRowThreads = 256;
+// Of one row: its places in the sorted order, -1 where there is none.
+__device__ void read_positions(const int* positions, long row, int k, int (&places)[ExpertSort::kTop]) {
+#pragma unroll
+  for (int i = 0; i < ExpertSort::kTop; ++i) places[i] = i < k ? positions[row * k + i] : -1;
+}
 
-// A block a row; a warp takes groups of 128, four numbers a lane. The scale is the largest magnitude / 448.
-__global__ void __launch_bounds__(kRowThreads) expert_quantize_kernel(const ExpertQuantize params) {
+constexpr int kQuantizeThreads = 128;
+
+// A block a row; a warp takes groups of 256, eight numbers a lane. The scale is the largest magnitude / 448.
+__global__ void __launch_bounds__(kQuantizeThreads) expert_quantize_kernel(const ExpertQuantize params) {
   ptx::dependency_wait();
   ptx::dependents_launch();
   const long row = blockIdx.x;
-  const int lane = threadIdx.x % 32, groups = (params.hidden + 127) / 128;
-  // Inputs 4 lane.. of a step, 32 t + 8 w + 4 h.., stand at 32 w + 16 h + 4 t.. (experts_products_sm90.cuh).
-  const int place = lane / 2 % 4 * 32 + lane % 2 * 16 + lane / 8 * 4;
-  for (int group = threadIdx.x / 32; group < groups; group += kRowThreads / 32) {
-    const int column = group * 128 + lane * 4;
-    uint2 bits = {0, 0};
-    if (column < params.hidden) bits = *reinterpret_cast<const uint2*>(params.x + row * params.hidden + column);
-    const float v[4] = {ptx::bf16_low(bits.x), ptx::bf16_high(bits.x), ptx::bf16_low(bits.y), ptx::bf16_high(bits.y)};
-    float largest = fmaxf(fmaxf(fabsf(v[0]), fabsf(v[1])), fmaxf(fabsf(v[2]), fabsf(v[3])));
+  const int lane = threadIdx.x % 32, steps = (params.hidden + 127) / 128;
+  int places[ExpertSort::kTop];
+  read_positions(params.positions, row, params.k, places);
+  // Inputs 8 l.. of a step, 32 t + 8 w.., stand at 32 w + 4 t.. and 32 w + 16 + 4 t.. (experts_products_sm90.cuh).
+  const int within = lane % 4 * 32 + lane % 16 / 4 * 4;
+  for (int group = threadIdx.x / 32; group * 2 < steps; group += kQuantizeThreads / 32) {
+    const int column = group * 256 + lane * 8, step = group * 2 + lane / 16;
+    uint4 bits = {0, 0, 0, 0};
+    if (column < params.hidden) bits = *reinterpret_cast<const uint4*>(params.x + row * params.hidden + column);
+    const float v[8] = {ptx::bf16_low(bits.x), ptx::bf16_high(bits.x), ptx::bf16_low(bits.y), ptx::bf16_high(bits.y),
+                        ptx::bf16_low(bits.z), ptx::bf16_high(bits.z), ptx::bf16_low(bits.w), ptx::bf16_high(bits.w)};
+    float largest = 0;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) largest = fmaxf(largest, fabsf(v[i]));
     for (int offset = 16; offset > 0; offset /= 2) {
       largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, offset));
     }
     // Below 1e-30 the reciprocal of the scale would overflow: such groups become zeros.
     const float scale = largest > 1e-30f ? largest / 448.f : 1.f, inverse = 1.f / scale;
-    const std::uint32_t packed = ptx::pack_e4m3(v[0] * inverse, v[1] * inverse) |
-                                 static_cast<std::uint32_t>(ptx::pack_e4m3(v[2] * inverse, v[3] * inverse)) << 16;
-    for (int i = 0; i < params.k; ++i) {
-      const long position = params.positions[row * params.k + i];
-      if (position < 0) continue;
-      *reinterpret_cast<std::uint32_t*>(params.sorted + (position * groups + group) * 128 + place) = packed;
-      if (lane == 0) params.scales[static_cast<long>(group) * params.positions_stride + position] = scale;
+    std::uint32_t packed[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      packed[i] = ptx::pack_e4m3(v[i * 4] * inverse, v[i * 4 + 1] * inverse) |
+                  static_cast<std::uint32_t>(ptx::pack_e4m3(v[i * 4 + 2] * inverse, v[i * 4 + 3] * inverse)) << 16;
+    }
+#pragma unroll
+    for (int i = 0; i < ExpertSort::kTop; ++i) {
+      if (places[i] < 0) continue;
+      if (step < steps) {
+        auto* to = reinterpret_cast<std::uint32_t*>(params.sorted +
+                                                    (static_cast<long>(places[i]) * steps + step) * 128 + within);
+        to[0] = packed[0];
+        to[4] = packed[1];
+      }
+      if (lane == 0) params.scales[static_cast<long>(group) * params.positions_stride + places[i]] = scale;
     }
   }
 }
 
+constexpr int kCombineThreads = 384;
+
 // A block a row, eight numbers a thread; experts in the order of the routing, in f32, rounded once.
-__global__ void __launch_bounds__(kRowThreads) expert_combine_kernel(const ExpertCombine params) {
+__global__ void __launch_bounds__(kCombineThreads) expert_combine_kernel(const ExpertCombine params) {
   ptx::dependency_wait();
   ptx::dependents_launch();
   const long row = blockIdx.x;
-  for (int column = threadIdx.x * 8; column < params.hidden; column += kRowThreads * 8) {
+  int places[ExpertSort::kTop];
+  read_positions(params.positions, row, params.k, places);
+  for (int column = threadIdx.x * 8; column < params.hidden; column += kCombineThreads * 8) {
+    uint4 bits[ExpertSort::kTop];
+#pragma unroll
+    for (int i = 0; i < ExpertSort::kTop; ++i) {
+      bits[i] = {0, 0, 0, 0};
+      if (places[i] < 0) continue;
+      bits[i] =
+          *reinterpret_cast<const uint4*>(params.weighted + static_cast<long>(places[i]) * params.hidden + column);
+    }
     float sum[8] = {0, 0, 0, 0, 0, 0, 0, 0};
-    for (int i = 0; i < params.k; ++i) {
-      const long position = params.positions[row * params.k + i];
-      if (position < 0) continue;
-      const uint4 bits = *reinterpret_cast<const uint4*>(params.weighted + position * params.hidden + column);
-      sum[0] += ptx::bf16_low(bits.x), sum[1] += ptx::bf16_high(bits.x);
-      sum[2] += ptx::bf16_low(bits.y), sum[3] += ptx::bf16_high(bits.y);
-      sum[4] += ptx::bf16_low(bits.z), sum[5] += ptx::bf16_high(bits.z);
-      sum[6] += ptx::bf16_low(bits.w), sum[7] += ptx::bf16_high(bits.w);
+#pragma unroll
+    for (int i = 0; i < ExpertSort::kTop; ++i) {
+      sum[0] += ptx::bf16_low(bits[i].x), sum[1] += ptx::bf16_high(bits[i].x);
+      sum[2] += ptx::bf16_low(bits[i].y), sum[3] += ptx::bf16_high(bits[i].y);
+      sum[4] += ptx::bf16_low(bits[i].z), sum[5] += ptx::bf16_high(bits[i].z);
+      sum[6] += ptx::bf16_low(bits[i].w), sum[7] += ptx::bf16_high(bits[i].w);
     }
     *reinterpret_cast<uint4*>(params.y + row * params.hidden + column) = {
         ptx::pack_bf16(sum[0], sum[1]), ptx::pack_bf16(sum[2], sum[3]), ptx::pack_bf16(sum[4], sum[5]),
         ptx::pack_bf16(sum[6], sum[7])};
   }
-}
-
-rose::cuda::LaunchShape row_shape(int rows) {
-  return {.grid = dim3(static_cast<unsigned>(rows)), .block = dim3(kRowThreads), .overlap_previous = true};
 }
 
 }  // namespace
@@ -146,11 +198,17 @@ void launch_expert_sort(const ExpertSort& params, cudaStream_t stream) {
 }
 
 void launch_expert_quantize(const ExpertQuantize& params, cudaStream_t stream) {
-  rose::cuda::launch(&expert_quantize_kernel, "expert_quantize", row_shape(params.rows), stream, params);
+  rose::cuda::launch(
+      &expert_quantize_kernel, "expert_quantize",
+      {.grid = dim3(static_cast<unsigned>(params.rows)), .block = dim3(kQuantizeThreads), .overlap_previous = true},
+      stream, params);
 }
 
 void launch_expert_combine(const ExpertCombine& params, cudaStream_t stream) {
-  rose::cuda::launch(&expert_combine_kernel, "expert_combine", row_shape(params.rows), stream, params);
+  rose::cuda::launch(
+      &expert_combine_kernel, "expert_combine",
+      {.grid = dim3(static_cast<unsigned>(params.rows)), .block = dim3(kCombineThreads), .overlap_previous = true},
+      stream, params);
 }
 
 }  // namespace rose::ops::cuda
