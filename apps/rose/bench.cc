@@ -165,7 +165,6 @@ void add_ops(CLI::App& bench, const std::shared_ptr<AllOptions>& all) {
 void register_bench(CLI::App& app) {
   auto all = std::make_shared<AllOptions>();
   CLI::App* bench = app.add_subcommand("bench", "time a checkpoint, or each operation, on this machine");
-  bench->footer("Without prefill, decode or ops: a short form of the first two, in seconds on a CPU.");
   add_shared(*bench, all->shared);
   add_lengths(*bench, all->short_prefill);
   add_decode(*bench, all->short_decode);
@@ -181,6 +180,7 @@ void register_bench(CLI::App& app) {
   decode->callback([all] { run_model(all->shared, nullptr, &all->decode); });
 
   add_ops(*bench, all);
+  bench->footer("Without prefill, decode or ops: a short form of the first two, in seconds on a CPU.");
   bench->callback([all, bench] {
     if (bench->get_subcommands().empty()) run_model(all->shared, &all->short_prefill, &all->short_decode);
   });
