@@ -1,5 +1,6 @@
-// Where the calling thread stands in a step: part of the message when a GPU's error ends the process. A kernel's fault is
-// seen by whatever asks next; with CUDA_LAUNCH_BLOCKING=1 and without graphs that is the launch of the kernel itself.
+// Where the calling thread stands in a step: part of the message when a GPU's error ends the process. A kernel's fault
+// is seen by whatever asks next; with CUDA_LAUNCH_BLOCKING=1 and without graphs that is the launch of the kernel
+// itself.
 #pragma once
 
 namespace rose {

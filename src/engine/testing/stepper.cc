@@ -142,8 +142,9 @@ void Stepper::run(Planned& planned, std::vector<std::int32_t>& tokens) {
     const std::int32_t source = view.sources.as<std::int32_t>()[row];
     if (source >= 0) view.batch.tokens.as<std::int32_t>()[row] = last_tokens_.at(static_cast<std::size_t>(source));
   }
-  model_->forward(view.batch, *kv_, stream_, *communicator_,
-                  {.hidden = {}, .logits = layout.logit_rows > 0 ? logits_.rows(0, layout.logit_row_numbers.count) : Tensor()});
+  model_->forward(
+      view.batch, *kv_, stream_, *communicator_,
+      {.hidden = {}, .logits = layout.logit_rows > 0 ? logits_.rows(0, layout.logit_row_numbers.count) : Tensor()});
   for (int i = 0; i < layout.logit_rows; ++i) {
     const ops::SampleRow& row = view.sampling.rows[i];
     tokens.push_back(sample(logits_.row<float>(i), row, view.sampling));
