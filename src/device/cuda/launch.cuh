@@ -17,6 +17,7 @@ struct LaunchShape {
   dim3 block;
   std::size_t shared_bytes = 0;
   bool overlap_previous = false;
+  unsigned cluster_blocks = 0;  // along x; 0: what the kernel was compiled for
 };
 
 template <class... Parameters, class... Arguments>
@@ -27,16 +28,23 @@ void launch(void (*kernel)(Parameters...), const char* name, const LaunchShape& 
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shape.shared_bytes)),
         name);
   }
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute attributes[2]{};
+  unsigned count = 0;
+  if (shape.overlap_previous) {
+    attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[count++].val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (shape.cluster_blocks > 0) {
+    attributes[count].id = cudaLaunchAttributeClusterDimension;
+    attributes[count++].val.clusterDim = {shape.cluster_blocks, 1, 1};
+  }
   cudaLaunchConfig_t config{};
   config.gridDim = shape.grid;
   config.blockDim = shape.block;
   config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = shape.overlap_previous ? 1 : 0;
+  config.attrs = attributes;
+  config.numAttrs = count;
   check_status(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(std::forward<Arguments>(arguments))...),
                name);
 }

@@ -21,7 +21,15 @@ PFN_cuTensorMapEncodeTiled_v12000 encoder() {
 }
 
 CUtensorMapDataType native_type(MapType type) {
-  return type == MapType::kBf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_UINT8;
+  switch (type) {
+    case MapType::kBf16:
+      return CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+    case MapType::kF32:
+      return CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
+    case MapType::kByte:
+      break;
+  }
+  return CU_TENSOR_MAP_DATA_TYPE_UINT8;
 }
 
 }  // namespace

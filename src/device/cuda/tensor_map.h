@@ -9,9 +9,11 @@
 namespace rose::cuda {
 
 enum class Swizzle { kNone, k128 };
-enum class MapType { kBf16, kByte };  // kByte: e4m3 too
+enum class MapType { kBf16, kByte, kF32 };  // kByte: e4m3 too
 
-inline constexpr std::uint64_t map_type_bytes(MapType type) { return type == MapType::kBf16 ? 2 : 1; }
+inline constexpr std::uint64_t map_type_bytes(MapType type) {
+  return type == MapType::kBf16 ? 2 : type == MapType::kF32 ? 4 : 1;
+}
 
 // Innermost dimension first. strides[i] is the distance in bytes between neighbours of dimension i + 1 (the innermost
 // is dense). TMA wants base and strides in multiples of 16 bytes; with k128 the box row must be at most 128 bytes.

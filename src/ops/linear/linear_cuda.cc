@@ -5,6 +5,7 @@
 #include "device/cuda/gpu.h"
 #include "device/cuda/tensor_map.h"
 #include "ops/linear/linear_params.cuh"
+#include "ops/linear/linear_swapped_cuda.h"
 
 namespace rose::ops::cuda {
 namespace {
@@ -49,10 +50,11 @@ void linear_tiled(const Stream& stream, const Tensor& x, const Weight& weight, c
 }
 
 void linear(const Stream& stream, const Tensor& x, const Weight& weight, const Tensor& y) {
-  if (x.size(0) == 0) return;
-  LinearTile tile = choose_linear_tile({x.size(0), weight.out, weight.in}, rose::cuda::multiprocessors(stream));
-  if (tile.m == 0) tile = {128, 128};
-  linear_tiled(stream, x, weight, y, tile);
+  const std::int64_t rows = x.size(0);
+  if (rows == 0) return;
+  if (rows <= kSwappedRowsMax || y.dtype() == DType::kF32) return linear_swapped(stream, x, weight, y);
+  linear_tiled(stream, x, weight, y,
+               choose_linear_tile({rows, weight.out, weight.in}, rose::cuda::multiprocessors(stream)));
 }
 
 }  // namespace rose::ops::cuda

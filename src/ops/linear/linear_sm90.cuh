@@ -151,6 +151,7 @@ __global__ void __launch_bounds__(Config::kThreads, 1) linear_kernel(const __gri
     ptx::barrier_init_fence();
   }
   __syncthreads();
+  ptx::dependents_launch();
   ptx::dependency_wait();
 
   if (warpgroup == 0) {  // producer
@@ -166,7 +167,6 @@ __global__ void __launch_bounds__(Config::kThreads, 1) linear_kernel(const __gri
       linear_multiply<Config>(shared, warpgroup - 1, steps, ring, sums);
       linear_store<Config>(shared, params, warpgroup - 1, tile, sums);
     }
-    ptx::dependents_launch();
     if (threadIdx.x % 128 == 0) ptx::tma_store_wait_read<0>();  // shared memory must outlive the last store
   }
 }

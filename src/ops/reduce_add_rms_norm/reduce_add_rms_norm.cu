@@ -101,6 +101,7 @@ __global__ void __launch_bounds__(kThreadsMax) add_rms_norm_kernel(const __grid_
   const bool inside = column < params.hidden;
   uint4 weight_bits = {0, 0, 0, 0};
   if (inside) weight_bits = load_16(params.weight + column);  // no kernel writes it: need not wait
+  ptx::dependents_launch();
   ptx::dependency_wait();
 
   uint4 delta_bits = {0, 0, 0, 0};
@@ -147,7 +148,6 @@ __global__ void __launch_bounds__(kThreadsMax) add_rms_norm_kernel(const __grid_
     unpack(rounded, x);
     store_quantized(params, row, column, inside, x);
   }
-  ptx::dependents_launch();
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "device/stream.h"
+#include "ops/linear/quantized_rows.h"
 #include "tensor/tensor.h"
 
 namespace rose::ops::cuda {
@@ -18,12 +19,8 @@ void add_rms_norm(const Stream& stream,
                   float epsilon,
                   const Tensor& out);  // [rows, hidden] bf16
 
-// The output once more, as FP8 products read it: q[r, c] * scales[c / 128, r] is out[r, c] within half a unit of e4m3.
-// The scale is the largest magnitude of the 128 columns (the last group may be shorter) over 448; 1 for zeros.
-struct QuantizedRows {
-  const Tensor& q;       // [rows, hidden] f8_e4m3, rows at multiples of 8 bytes
-  const Tensor& scales;  // [(hidden + 127) / 128, at least rows] f32
-};
+// The output once more, as FP8 products read it: quantized.q[r, c] * scales[c / 128, r] is out[r, c] within half a unit
+// of e4m3; the rows of q lie at multiples of 8 bytes.
 void add_rms_norm(const Stream& stream, const Tensor& delta, const Tensor& residual, const Tensor& weight,
                   float epsilon, const Tensor& out, const QuantizedRows& quantized);
 

@@ -81,6 +81,7 @@ __global__ void __launch_bounds__(kThreads) route_logits_kernel(const RouteLogit
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int first_row = static_cast<int>(blockIdx.x) * kRows, first_expert = static_cast<int>(blockIdx.y) * kExperts;
   const int steps = (params.in + kWidth - 1) / kWidth;
+  ptx::dependents_launch();
   ptx::dependency_wait();
 #pragma unroll
   for (int step = 0; step < kStages - 1; ++step) {
@@ -107,7 +108,6 @@ __global__ void __launch_bounds__(kThreads) route_logits_kernel(const RouteLogit
     store_logit(params, row + 8, expert, sums[block][2]);
     store_logit(params, row + 8, expert + 1, sums[block][3]);
   }
-  ptx::dependents_launch();
 }
 
 template <int kExperts>

@@ -30,6 +30,28 @@ struct RouteChoice {
   int rows, experts, k;
 };
 
+// Logits and choice in one kernel, for few rows; the logits are written beside.
+struct RouteFewShape {
+  static constexpr int kRowsMax = 128;
+  static constexpr int kParts = 8;  // of `in`; blocks of a cluster
+  static constexpr int kStepWidth = 64;
+  static constexpr int kThreads = 256;
+  static constexpr int kSharedMax = 227 * 1024;
+
+  static constexpr int steps(int in) { return (in + kParts * kStepWidth - 1) / (kParts * kStepWidth); }
+  // Rows in shared memory lie an odd number of half lines apart: eight of them fall into different banks.
+  static constexpr int pitch(int in) { return steps(in) * kStepWidth * 2 + 64; }
+  static constexpr int column_blocks(int rows) { return rows <= 8 ? 1 : 2; }  // of eight rows
+  static constexpr int partial_bytes(int column_blocks) {
+    return column_blocks * kParts * RouteChoice::kExpertsMax * static_cast<int>(sizeof(float));
+  }
+  static constexpr long shared_bytes(int rows, int experts, int in) {
+    return partial_bytes(column_blocks(rows)) +
+           static_cast<long>((experts + 15) / 16 * 16 + 8 * column_blocks(rows)) * pitch(in);
+  }
+};
+void launch_route_few(const RouteLogits& logits, const RouteChoice& choice, cudaStream_t stream);
+
 void launch_route_choice(const RouteChoice& params, cudaStream_t stream);
 
 }  // namespace rose::ops::cuda
