@@ -2,7 +2,9 @@
 PORT ?= 8000
 ARGS ?=
 JOBS ?= $(shell nproc)
-ROSE  = build/release/bin/rose
+# With a GPU and nvcc here, the build has the kernels; PRESET=cuda asks for them anyhow, PRESET=release does without.
+PRESET ?= $(shell command -v nvcc >/dev/null && [ -e /dev/nvidia0 ] && echo cuda || echo release)
+ROSE  = build/$(PRESET)/bin/rose
 
 .PHONY: help run build test check quick dist oracle evaluate fuzz tsan clean
 
@@ -12,9 +14,9 @@ help:            ## this list
 run: build       ## set up, build, serve the embedded model:  make run PORT=8000 ARGS="--max-context 2048"
 	@exec $(ROSE) serve --port $(PORT) $(ARGS)
 
-build:           ## set up and build the optimised binary, build/release/bin/rose
+build:           ## set up and build the optimised binary: build/release/bin/rose, or build/cuda/bin/rose (PRESET=cuda)
 	@tools/setup
-	@tools/build release rose
+	@tools/build $(PRESET) rose
 
 test:            ## set up, build, and run every test that needs no GPU
 	@tools/setup --tests
@@ -31,7 +33,7 @@ tsan:            ## engine and server tests under ThreadSanitizer
 	@for t in engine device parallel server; do build/tsan/tests/$${t}_test --gtest_brief=1 || exit 1; done
 
 dist: build      ## dist/rose: a folder that runs on Debian 12 and Ubuntu 24.04 with nothing installed
-	@tools/dist
+	@tools/dist $(PRESET)
 
 oracle:          ## compare logits with transformers, live (installs PyTorch into build/oracle_venv)
 	@tools/oracle/run
