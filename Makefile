@@ -40,7 +40,7 @@ oracle:          ## compare logits with transformers, live (installs PyTorch int
 
 evaluate: build  ## ask the embedded model its held-out questions through the server
 	@tools/setup --tests
-	@tools/evaluate $(ARGS)
+	@ROSE_BINARY=$(ROSE) tools/evaluate $(ARGS)
 
 fuzz:            ## build the libFuzzer programs with clang and run each for SECONDS (default 30)
 	@tools/setup --tests
