@@ -79,7 +79,6 @@ AttentionParams plan_params(const Stream& stream, const AttentionPlan& plan, con
   const bool whole = plan.window > 0 && plan.window <= DecodeConfig::kWindowMax;
   params.decode_item_units =
       whole ? (plan.window + params.box_rows - 1 + DecodeConfig::kUnit - 1) / DecodeConfig::kUnit : 1;
-  params.decode_items_least = whole ? 1 : DecodeConfig::kItemsLeast;
   params.tile_count = at<int>(work, layout.tile_count);
   params.tile_list = at<int2>(work, layout.tile_list);
   params.decode_rows = at<DecodeRow>(work, layout.decode_rows_list);

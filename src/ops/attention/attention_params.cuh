@@ -11,16 +11,21 @@ namespace rose::ops::cuda {
 struct PrefillConfig {
   static constexpr int kHeadDim = 64;
   static constexpr int kGroupHeads = 8;                          // query heads a KV head
-  static constexpr int kConsumers = 2;                           // warpgroups, 64 rows each
+  static constexpr int kConsumers = 3;                           // warpgroups, 64 rows each
   static constexpr int kTokens = kConsumers * 64 / kGroupHeads;  // of a tile
-  static constexpr int kKeys = 64;                               // positions of a unit of K and V
-  static constexpr int kStages = 8;
   static constexpr int kThreads = 128 * (1 + kConsumers);
-  static constexpr int kUnitBytes = kKeys * kHeadDim * 2;
   static constexpr int kQueryBytes = kTokens * kGroupHeads * kHeadDim * 2;
-  static constexpr int kPolynomialEvery = 4;  // of so many exponentials one is taken on the FMA units; 0: none
-  static constexpr int kRepeats = 4096;  // tiles of a block that can be told apart when some must be computed again
+  static constexpr int kPolynomialEvery = 8;  // of so many exponentials one is taken on the FMA units; 0: none
+  static constexpr int kRepeats = 4096;       // tiles of a block that can be told apart when some are computed again
   static_assert(kHeadDim * 2 == 128, "a row is one 128-byte swizzled line");
+};
+
+// K and V in shared memory: units of so many positions, 32 bytes of each for every position and stage.
+template <int kPositions>
+struct PrefillUnits {
+  static constexpr int kKeys = kPositions;
+  static constexpr int kStages = 512 / kPositions;
+  static constexpr int kBytes = kPositions * PrefillConfig::kHeadDim * 2;
   static_assert((kStages & (kStages - 1)) == 0, "a stage is the low bits of a unit's number");
 };
 
@@ -31,7 +36,7 @@ struct DecodeConfig {
   static constexpr int kStages = 6;
   static constexpr int kThreads = kWarps * 32 + 32;
   static constexpr int kBlocksPerSm = 2;
-  static constexpr std::uint64_t kPolicy = 0x1000000000000000;  // L2: evict normally; evict first was slower
+  static constexpr std::uint64_t kPolicy = 0x12F0000000000000;  // L2: evict first, it is read once
   static constexpr int kRowsMax = 8;      // a sequence with more new rows goes to the prefill kernel
   static constexpr int kItemsLeast = 8;   // of a run, so that short contexts are not cut to pieces
   static constexpr int kWindowMax = 256;  // up to here a window is one piece of work
@@ -81,7 +86,6 @@ struct AttentionParams {
 
   int decode_blocks;      // of the decode kernel
   int decode_item_units;  // units of an item: 1, or a whole window
-  int decode_items_least;
 
   // Made once a step by attention_plan_kernel, on the device.
   int* tile_count;         // [1] prefill tiles

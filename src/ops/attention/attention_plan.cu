@@ -94,7 +94,9 @@ __device__ void list_tiles(const PlanShared& shared, const AttentionParams& para
 
 __device__ void list_runs(const PlanShared& shared, const AttentionParams& params, int rows, int items) {
   const int all = items * params.kv_heads;
-  const int length = max(params.decode_items_least, (all + params.decode_blocks - 1) / params.decode_blocks);
+  // Short contexts: pieces cost time to add up, and so does a long run while most blocks have none.
+  const int least = rows > 0 ? min(DecodeConfig::kItemsLeast, max(1, items / rows / 4)) : 1;
+  const int length = max(least, (all + params.decode_blocks - 1) / params.decode_blocks);
   const int* offsets = rows <= kSharedRows ? shared.offsets : params.decode_offsets;
   for (int block = threadIdx.x; block < params.decode_blocks; block += kThreads) {
     DecodeRun run{};

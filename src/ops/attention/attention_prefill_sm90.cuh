@@ -47,21 +47,23 @@ struct PrefillTile {
   int context;   // positions of the sequence that hold keys and values
 };
 
+template <int kKeys>
 struct alignas(1024) PrefillShared {
   using C = PrefillConfig;
+  using U = PrefillUnits<kKeys>;
   std::uint8_t query[2][C::kQueryBytes];
   std::uint8_t out[C::kQueryBytes];
-  std::uint8_t keys[C::kStages][C::kUnitBytes];
-  std::uint8_t values[C::kStages][C::kUnitBytes];
+  std::uint8_t keys[U::kStages][U::kBytes];
+  std::uint8_t values[U::kStages][U::kBytes];
   PrefillTile tiles[2];  // those of `query`
   std::uint64_t query_full[2], query_empty[2];
-  std::uint64_t full[C::kStages], empty[C::kStages];
+  std::uint64_t full[U::kStages], empty[U::kStages];
   std::uint64_t finished;                 // all tiles, but for those to be computed again
   std::uint32_t again[C::kRepeats / 32];  // a bit a round
 };
-static_assert(sizeof(PrefillShared) <= 227 * 1024 - 1023);
 
 // The block's tile of a round, of `tiles` of each KV head.
+template <int kKeys>
 __device__ inline bool prefill_tile(const AttentionParams& params, int tiles, int round, PrefillTile& tile) {
   const int place = round % 2 == 0 ? static_cast<int>(blockIdx.x) : static_cast<int>(gridDim.x - 1 - blockIdx.x);
   const int index = round * static_cast<int>(gridDim.x) + place;
@@ -78,21 +80,28 @@ __device__ inline bool prefill_tile(const AttentionParams& params, int tiles, in
   tile.position = tile.context - rows + entry.y;
   tile.oldest = params.window > 0 ? max(0, tile.position - params.window + 1) : 0;
   tile.end = (tile.position + tile.tokens + params.box_rows - 1) / params.box_rows * params.box_rows;
-  tile.units = (tile.end - tile.oldest + PrefillConfig::kKeys - 1) / PrefillConfig::kKeys;
+  tile.units = (tile.end - tile.oldest + kKeys - 1) / kKeys;
   tile.table = entry.x * params.pages_max - params.first_pages[entry.x];
   return true;
 }
 
 // A place in the endless sequence of units: its stage, and the parity of the barriers there.
-__device__ inline int stage_of(int unit) { return unit & (PrefillConfig::kStages - 1); }
-__device__ inline int parity_of(int unit) { return unit / PrefillConfig::kStages & 1; }
+template <int kKeys>
+__device__ inline int stage_of(int unit) {
+  return unit & (PrefillUnits<kKeys>::kStages - 1);
+}
+template <int kKeys>
+__device__ inline int parity_of(int unit) {
+  return unit / PrefillUnits<kKeys>::kStages & 1;
+}
 
 // --- producer
 // ------------------------------------------------------------------------------------------------------------
 
 // A tile's Q, K and V; returns the number of units so far. Boxes before the oldest position's page: that one again;
 // hidden.
-__device__ inline int prefill_load_tile(PrefillShared& shared, const AttentionParams& params, int slot, int at) {
+template <int kKeys>
+__device__ inline int prefill_load_tile(PrefillShared<kKeys>& shared, const AttentionParams& params, int slot, int at) {
   using C = PrefillConfig;
   const PrefillTile& tile = shared.tiles[slot];
   const int kv_head = tile.kv_head;
@@ -100,14 +109,14 @@ __device__ inline int prefill_load_tile(PrefillShared& shared, const AttentionPa
   ptx::tma_load_3d(&params.query, &shared.query_full[slot], shared.query[slot], 0, kv_head * C::kGroupHeads, tile.row);
   const int* table = params.page_table + tile.table;
   const int first = tile.oldest >> params.page_shift << params.page_shift, last = at + tile.units;
-  int begin = tile.end - C::kKeys;
+  int begin = tile.end - kKeys;
 #pragma unroll 1
-  for (; at < last; ++at, begin -= C::kKeys) {
-    const int stage = stage_of(at);
-    ptx::barrier_wait(&shared.empty[stage], parity_of(at) ^ 1);
-    ptx::barrier_arrive_expect(&shared.full[stage], 2 * C::kUnitBytes);
+  for (; at < last; ++at, begin -= kKeys) {
+    const int stage = stage_of<kKeys>(at);
+    ptx::barrier_wait(&shared.empty[stage], parity_of<kKeys>(at) ^ 1);
+    ptx::barrier_arrive_expect(&shared.full[stage], 2 * PrefillUnits<kKeys>::kBytes);
 #pragma unroll 1
-    for (int box = 0; box < C::kKeys; box += params.box_rows) {
+    for (int box = 0; box < kKeys; box += params.box_rows) {
       const int position = max(begin + box, first), page = position >> params.page_shift;
       const int row =
           ((table[page] * params.kv_heads + kv_head) << params.page_shift) + position - (page << params.page_shift);
@@ -120,7 +129,8 @@ __device__ inline int prefill_load_tile(PrefillShared& shared, const AttentionPa
 
 // One thread. Tiles, then one without units; when the consumers have finished those, the marked ones again, then
 // another without units.
-__device__ inline void prefill_produce(PrefillShared& shared, const AttentionParams& params) {
+template <int kKeys>
+__device__ inline void prefill_produce(PrefillShared<kKeys>& shared, const AttentionParams& params) {
   const int tiles = *params.tile_count;
   int at = 0, published = 0, rounds = 0x7fffffff;
 #pragma unroll 1
@@ -133,7 +143,7 @@ __device__ inline void prefill_produce(PrefillShared& shared, const AttentionPar
         continue;
       ptx::barrier_wait(&shared.query_empty[slot], published / 2 % 2 ^ 1);
       ++published;
-      if (round >= rounds || !prefill_tile(params, tiles, round, shared.tiles[slot])) {
+      if (round >= rounds || !prefill_tile<kKeys>(params, tiles, round, shared.tiles[slot])) {
         rounds = min(rounds, round);
         shared.tiles[slot].units = 0;
         ptx::barrier_arrive(&shared.query_full[slot]);
@@ -148,8 +158,10 @@ __device__ inline void prefill_produce(PrefillShared& shared, const AttentionPar
 // --- consumer
 // ------------------------------------------------------------------------------------------------------------
 
-using Scores = float[PrefillConfig::kKeys / 2];  // 64 rows x 64 positions, over a warpgroup
-using Probabilities = std::uint32_t[PrefillConfig::kKeys / 4];
+template <int kKeys>
+using Scores = float[kKeys / 2];  // 64 rows x kKeys positions, over a warpgroup
+template <int kKeys>
+using Probabilities = std::uint32_t[kKeys / 4];
 using Output = float[PrefillConfig::kHeadDim / 2];
 
 // The two rows of a thread: the exponent's offset (log2 units), and the sum of this thread's columns.
@@ -158,32 +170,44 @@ struct RowState {
   float sum[2];
 };
 
-// `query`: this warpgroup's 64 rows.
-__device__ inline void issue_scores(const std::uint8_t* query, const std::uint8_t* keys, Scores& scores) {
-  const std::uint64_t q = ptx::swizzle128_descriptor(ptx::shared_address(query));
-  const std::uint64_t k = ptx::swizzle128_descriptor(ptx::shared_address(keys));
-#pragma unroll
-  for (int step = 0; step < PrefillConfig::kHeadDim / 16; ++step)
-    ptx::WgmmaBf16<PrefillConfig::kKeys>::ss<false>(scores, q + 2 * step, k + 2 * step, step != 0);
+// ptx::swizzle128_descriptor, `units` of 16 bytes further on, with a constant for the upper word, which needs no
+// register then.
+__device__ inline std::uint64_t descriptor(const std::uint8_t* tile, int units) {
+  const std::uint32_t low =
+      (((ptx::shared_address(tile) & 0x3ffff) >> 4) | (1u << 16)) + static_cast<std::uint32_t>(units);
+  std::uint64_t whole;
+  asm("mov.b64 %0, {%1, %2};" : "=l"(whole) : "r"(low), "n"((1024 >> 4) | (1 << 30)));
+  return whole;
 }
 
-__device__ inline void issue_output(const Probabilities& p, const std::uint8_t* values, Output& out) {
-  const std::uint64_t v = ptx::swizzle128_descriptor(ptx::shared_address(values));
+// `query`: this warpgroup's 64 rows.
+template <int kKeys>
+__device__ inline void issue_scores(const std::uint8_t* query, const std::uint8_t* keys, Scores<kKeys>& scores) {
 #pragma unroll
-  for (int step = 0; step < PrefillConfig::kKeys / 16; ++step) {  // 16 positions: 2048 bytes of V
+  for (int step = 0; step < PrefillConfig::kHeadDim / 16; ++step) {
+    ptx::WgmmaBf16<kKeys>::template ss<false>(scores, descriptor(query, 2 * step), descriptor(keys, 2 * step),
+                                              step != 0);
+  }
+}
+
+template <int kKeys>
+__device__ inline void issue_output(const Probabilities<kKeys>& p, const std::uint8_t* values, Output& out) {
+#pragma unroll
+  for (int step = 0; step < kKeys / 16; ++step) {  // 16 positions: 2048 bytes of V
     const std::uint32_t a[4] = {p[4 * step], p[4 * step + 1], p[4 * step + 2], p[4 * step + 3]};
-    ptx::WgmmaBf16<PrefillConfig::kHeadDim>::rs<true>(out, a, v + 128 * step, 1);
+    ptx::WgmmaBf16<PrefillConfig::kHeadDim>::rs<true>(out, a, descriptor(values, 128 * step), 1);
   }
 }
 
 // Hides positions after the row's own, before its window, and before the context. `position` is that of this thread's
 // first row, `begin` that of the unit; rows r and r + 8 of a warp are neighbouring tokens.
-__device__ inline void mask_scores(Scores& scores, int begin, int position, int window) {
+template <int kKeys>
+__device__ inline void mask_scores(Scores<kKeys>& scores, int begin, int position, int window) {
   const int ahead = begin + static_cast<int>(threadIdx.x % 4) * 2 - position;
   const int behind = window > 0 ? -window : -0x3fffffff;
   const int low0 = max(behind, -position - 1), low1 = max(behind, -position - 2);
 #pragma unroll
-  for (int i = 0; i < PrefillConfig::kKeys / 2; ++i) {
+  for (int i = 0; i < kKeys / 2; ++i) {
     const int column = ahead + i / 4 * 8 + i % 2 - (i % 4) / 2;
     if (column > 0 || column <= (i % 4 < 2 ? low0 : low1)) scores[i] = -INFINITY;
   }
@@ -204,13 +228,13 @@ __device__ inline float exp2_polynomial(float score, float scale, float middle) 
   return __int_as_float(__float_as_int(y) + (__float_as_int(shifted) << 23));
 }
 
-// p = 2^(score * scale - offset), the row sums with them. One exponential of kPolynomialEvery is a polynomial.
-template <int kPolynomialEvery>
-__device__ inline void take_exponentials(const Scores& scores, Probabilities& p, RowState& state, float scale) {
-  constexpr int kEvery = kPolynomialEvery == 0 ? 1 << 20 : kPolynomialEvery / 2;  // groups of two rows' pairs
+// Scores become 2^(score * scale - offset), the row sums grow by them. One of kPolynomialEvery is a polynomial.
+template <int kPolynomialEvery, int kKeys>
+__device__ inline void take_exponentials(Scores<kKeys>& scores, RowState& state, float scale) {
+  constexpr int kEvery = kPolynomialEvery == 0 ? 1 << 20 : kPolynomialEvery / 2;  // pairs of both rows
   const float narrow = scale * (1.f / 252);
 #pragma unroll
-  for (int i = 0; i < PrefillConfig::kKeys / 4; ++i) {
+  for (int i = 0; i < kKeys / 4; ++i) {
     const int row = i % 2;
     const float low = ptx::exp2_fast(fmaf(scores[2 * i], scale, -state.offset[row]));
     const float high = i / 2 % kEvery == kEvery - 1
@@ -218,8 +242,14 @@ __device__ inline void take_exponentials(const Scores& scores, Probabilities& p,
                            : ptx::exp2_fast(fmaf(scores[2 * i + 1], scale, -state.offset[row]));
     state.sum[row] += low;
     state.sum[row] += high;
-    p[i] = ptx::pack_bf16(low, high);
+    scores[2 * i] = low;
+    scores[2 * i + 1] = high;
   }
+}
+template <int kKeys>
+__device__ inline void pack(const Scores<kKeys>& scores, Probabilities<kKeys>& p) {
+#pragma unroll
+  for (int i = 0; i < kKeys / 4; ++i) p[i] = ptx::pack_bf16(scores[2 * i], scores[2 * i + 1]);
 }
 
 // The compiler would sink the exponentials below the wait for the tensor cores, which they are there to shorten: here
@@ -231,13 +261,14 @@ __device__ inline void take_now(const RowState& state) {
 }
 
 // Raises the offsets to the maxima of these scores; returns the factors on earlier sums and outputs.
-__device__ inline float2 raise_offsets(const Scores& scores, RowState& state, float scale) {
+template <int kKeys>
+__device__ inline float2 raise_offsets(const Scores<kKeys>& scores, RowState& state, float scale) {
   float factor[2];
 #pragma unroll
   for (int row = 0; row < 2; ++row) {
     float highest = -INFINITY;
 #pragma unroll
-    for (int i = 0; i < PrefillConfig::kKeys / 4; ++i) highest = fmaxf(highest, scores[i / 2 * 4 + row * 2 + i % 2]);
+    for (int i = 0; i < kKeys / 4; ++i) highest = fmaxf(highest, scores[i / 2 * 4 + row * 2 + i % 2]);
     highest = fmaxf(highest, __shfl_xor_sync(0xffffffffu, highest, 1));
     highest = fmaxf(highest, __shfl_xor_sync(0xffffffffu, highest, 2));
     const float offset = fmaxf(state.offset[row], highest * scale);
@@ -250,9 +281,10 @@ __device__ inline float2 raise_offsets(const Scores& scores, RowState& state, fl
 
 // Clears a unit's values outside rows [low, high). Every warpgroup writes the same zeros, so each waits for itself
 // alone.
+template <int kKeys>
 __device__ inline void clear_values(std::uint8_t* values, int low, int high, int consumer) {
   auto* units = reinterpret_cast<uint4*>(values);
-  for (int i = static_cast<int>(threadIdx.x % 128); i < PrefillConfig::kKeys * 8; i += 128) {
+  for (int i = static_cast<int>(threadIdx.x % 128); i < kKeys * 8; i += 128) {
     if (i < low * 8 || i >= high * 8) units[i] = {0, 0, 0, 0};
   }
   ptx::fence_async_shared();
@@ -260,8 +292,9 @@ __device__ inline void clear_values(std::uint8_t* values, int low, int high, int
 }
 
 // Divides by the whole sum (the quad's four threads share a row) and writes the valid tokens, 16 bytes a thread.
-__device__ inline void store_output(PrefillShared& shared, const AttentionParams& params, const PrefillTile& tile,
-                                    int consumer, const float (&sum)[2], const Output& out) {
+template <int kKeys>
+__device__ inline void store_output(PrefillShared<kKeys>& shared, const AttentionParams& params,
+                                    const PrefillTile& tile, int consumer, const float (&sum)[2], const Output& out) {
   using C = PrefillConfig;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
   const float inverse[2] = {1.f / sum[0], 1.f / sum[1]};
@@ -296,8 +329,9 @@ __device__ inline void store_output(PrefillShared& shared, const AttentionParams
 }
 
 // What a consumer warpgroup carries from tile to tile.
+template <int kKeys>
 struct PrefillConsumer {
-  PrefillShared& shared;
+  PrefillShared<kKeys>& shared;
   const AttentionParams& params;
   int consumer;
   int at = 0;     // units before this tile
@@ -306,10 +340,19 @@ struct PrefillConsumer {
   __device__ static void release(std::uint64_t* empty) {
     if (threadIdx.x % 32 == 0) ptx::barrier_arrive(empty);
   }
-  __device__ void wait_unit(int unit) { ptx::barrier_wait(&shared.full[stage_of(unit)], parity_of(unit)); }
-  __device__ void release_unit(int unit) { release(&shared.empty[stage_of(unit)]); }
-  __device__ const std::uint8_t* keys(int unit) { return shared.keys[stage_of(unit)]; }
-  __device__ std::uint8_t* values(int unit) { return shared.values[stage_of(unit)]; }
+  __device__ void wait_unit(int unit) {
+    ptx::barrier_wait(&shared.full[stage_of<kKeys>(unit)], parity_of<kKeys>(unit));
+  }
+  __device__ void release_unit(int unit) { release(&shared.empty[stage_of<kKeys>(unit)]); }
+  __device__ const std::uint8_t* keys(int unit) { return shared.keys[stage_of<kKeys>(unit)]; }
+  __device__ std::uint8_t* values(int unit) { return shared.values[stage_of<kKeys>(unit)]; }
+
+  // Warpgroups issue their products in turn, so that while one's run, the others take exponentials.
+  __device__ void begin_turns() {
+    if (consumer == PrefillConfig::kConsumers - 1) pass_turn();
+  }
+  __device__ void wait_turn() { ptx::named_sync(8 + consumer, 256); }
+  __device__ void pass_turn() { ptx::named_arrive(8 + (consumer + 1) % PrefillConfig::kConsumers, 256); }
 
   // Position of this thread's first row; the next token is its second.
   __device__ int first_position(const PrefillTile& tile) const {
@@ -342,8 +385,9 @@ struct PrefillConsumer {
   // repeat it and so may lie past the context too.
   __device__ void clear_stale_values(const PrefillTile& tile) {
     if (tile.end <= tile.context) return;
-    const int begin = tile.end - PrefillConfig::kKeys;
-    clear_values(values(at), tile.oldest / params.box_rows * params.box_rows - begin, tile.context - begin, consumer);
+    const int begin = tile.end - kKeys;
+    clear_values<kKeys>(values(at), tile.oldest / params.box_rows * params.box_rows - begin, tile.context - begin,
+                        consumer);
   }
 
   __device__ static void whole_sums(const RowState& state, float (&sum)[2]) {
@@ -356,86 +400,60 @@ struct PrefillConsumer {
   }
 
   // Of unit `unit`, counted from the block's first.
-  __device__ void mask(const PrefillTile& tile, int unit, Scores& scores) const {
-    mask_scores(scores, tile.end - (unit - at + 1) * PrefillConfig::kKeys, first_position(tile), params.window);
+  __device__ void mask(const PrefillTile& tile, int unit, Scores<kKeys>& scores) const {
+    mask_scores<kKeys>(scores, tile.end - (unit - at + 1) * kKeys, first_position(tile), params.window);
   }
 
   // The first unit that may hold positions which this warpgroup's newest token does not see.
   __device__ int first_masked(const PrefillTile& tile) const {
     const int newest = tile.position + consumer * 8 + 7;
     const int oldest = params.window > 0 ? max(0, newest - params.window + 1) : 0;
-    return at + (tile.end - oldest) / PrefillConfig::kKeys;
-  }
-
-  // A step of the pipeline. Before it: p holds `unit`'s probabilities, `next` the scores of the unit after, nothing
-  // runs. Q K^T of the unit after that, to `spare`, and P V of this one run while p_next becomes the next one's.
-  template <int kPolynomialEvery>
-  __device__ void step(Scores& spare, const Probabilities& p, Scores& next, Probabilities& p_next, Output& out,
-                       RowState& state, int unit, int last, int masked) {
-    ptx::wgmma_fence();
-    issue_scores(query(), keys(unit + 2), spare);  // of an old stage where there are no more: not looked at
-    ptx::wgmma_commit();
-    ptx::wgmma_fence();
-    issue_output(p, values(unit), out);
-    ptx::wgmma_commit();
-    if (unit + 1 >= masked) mask(tile(), unit + 1, next);
-    take_exponentials<kPolynomialEvery>(next, p_next, state, params.scale_log2);
-    take_now(state);
-    if (unit + 3 < last) wait_unit(unit + 3);  // a branch, which keeps the exponentials before what follows
-    ptx::wgmma_wait<0>();
-    release_unit(unit);
+    return at + (tile.end - oldest) / kKeys;
   }
 
   template <int kPolynomialEvery>
   __device__ void run() {
-    Scores even, odd;
-    Probabilities p_even, p_odd;
+    Scores<kKeys> scores;
+    Probabilities<kKeys> p;
     Output out;
 #pragma unroll
     for (int i = 0; i < PrefillConfig::kHeadDim / 2; ++i) out[i] = 0;
     RowState state = start(tile());
-    int unit = at;
     const int last = at + tile().units, masked = first_masked(tile());
-    wait_unit(unit);
+    wait_unit(at);
     ptx::wgmma_fence();
-    issue_scores(query(), keys(unit), even);
+    issue_scores<kKeys>(query(), keys(at), scores);
     ptx::wgmma_commit();
     ptx::wgmma_wait<0>();
-    const bool several = unit + 1 < last;
-    if (several) wait_unit(unit + 1);
-    ptx::wgmma_fence();
-    issue_scores(query(), keys(unit + 1), odd);
-    ptx::wgmma_commit();
-    mask(tile(), unit, even);
-    raise_offsets(even, state, params.scale_log2);
-    take_exponentials<0>(even, p_even, state, params.scale_log2);
-    take_now(state);
-    if (unit + 2 < last) wait_unit(unit + 2);
-    ptx::wgmma_wait<0>();
+    mask(tile(), at, scores);
+    raise_offsets<kKeys>(scores, state, params.scale_log2);
+    take_exponentials<0, kKeys>(scores, state, params.scale_log2);
+    pack<kKeys>(scores, p);
     clear_stale_values(tile());
 #pragma unroll 1
-    for (; unit + 2 < last; unit += 2) {
-      step<kPolynomialEvery>(even, p_even, odd, p_odd, out, state, unit, last, masked);
-      step<kPolynomialEvery>(odd, p_odd, even, p_even, out, state, unit + 1, last, masked);
-    }
-    // One or two are left: p_even holds the first's probabilities, odd the second's scores.
-    ptx::wgmma_fence();
-    issue_output(p_even, values(unit), out);
-    ptx::wgmma_commit();
-    if (unit + 1 < last) {
-      if (unit + 1 >= masked) mask(tile(), unit + 1, odd);
-      take_exponentials<kPolynomialEvery>(odd, p_odd, state, params.scale_log2);
-      take_now(state);
-    }
-    ptx::wgmma_wait<0>();
-    release_unit(unit);
-    if (unit + 1 < last) {
+    for (int unit = at + 1; unit < last; ++unit) {
+      wait_unit(unit);
+      wait_turn();
       ptx::wgmma_fence();
-      issue_output(p_odd, values(unit + 1), out);
+      issue_scores<kKeys>(query(), keys(unit), scores);
       ptx::wgmma_commit();
+      ptx::wgmma_fence();
+      issue_output<kKeys>(p, values(unit - 1), out);
+      ptx::wgmma_commit();
+      pass_turn();
+      ptx::wgmma_wait<1>();
+      if (unit >= masked) mask(tile(), unit, scores);
+      take_exponentials<kPolynomialEvery, kKeys>(scores, state, params.scale_log2);
+      take_now(state);
       ptx::wgmma_wait<0>();
-      release_unit(unit + 1);
+      release_unit(unit - 1);
+      pack<kKeys>(scores, p);
     }
+    ptx::wgmma_fence();
+    issue_output<kKeys>(p, values(last - 1), out);
+    ptx::wgmma_commit();
+    ptx::wgmma_wait<0>();
+    release_unit(last - 1);
     at = last;
     float sum[2];
     whole_sums(state, sum);
@@ -454,8 +472,8 @@ struct PrefillConsumer {
 
   // With running maxima, one unit after the other: any scores, any growth.
   __device__ void run_again() {
-    Scores scores;
-    Probabilities p;
+    Scores<kKeys> scores;
+    Probabilities<kKeys> p;
     Output out;
     RowState state = start(tile());
 #pragma unroll
@@ -465,17 +483,18 @@ struct PrefillConsumer {
     for (int unit = at; unit < last; ++unit) {
       wait_unit(unit);
       ptx::wgmma_fence();
-      issue_scores(query(), keys(unit), scores);
+      issue_scores<kKeys>(query(), keys(unit), scores);
       ptx::wgmma_commit();
       ptx::wgmma_wait<0>();
       mask(tile(), unit, scores);
-      const float2 factor = raise_offsets(scores, state, params.scale_log2);
-      take_exponentials<0>(scores, p, state, params.scale_log2);
+      const float2 factor = raise_offsets<kKeys>(scores, state, params.scale_log2);
+      take_exponentials<0, kKeys>(scores, state, params.scale_log2);
+      pack<kKeys>(scores, p);
 #pragma unroll
       for (int i = 0; i < PrefillConfig::kHeadDim / 2; ++i) out[i] *= i % 4 < 2 ? factor.x : factor.y;
       if (unit == at) clear_stale_values(tile());
       ptx::wgmma_fence();
-      issue_output(p, values(unit), out);
+      issue_output<kKeys>(p, values(unit), out);
       ptx::wgmma_commit();
       ptx::wgmma_wait<0>();
       release_unit(unit);
@@ -487,23 +506,24 @@ struct PrefillConsumer {
   }
 };
 
-template <int kPolynomialEvery>
-__device__ inline void prefill_consume(PrefillShared& shared, const AttentionParams& params, int consumer) {
-  PrefillConsumer own{shared, params, consumer};
+template <int kKeys, int kPolynomialEvery>
+__device__ inline void prefill_consume(PrefillShared<kKeys>& shared, const AttentionParams& params, int consumer) {
+  PrefillConsumer<kKeys> own{shared, params, consumer};
+  own.begin_turns();
 #pragma unroll 1
-  for (; own.wait_tile(); own.release_tile()) own.run<kPolynomialEvery>();
+  for (; own.wait_tile(); own.release_tile()) own.template run<kPolynomialEvery>();
   own.release_tile();
-  PrefillConsumer::release(&shared.finished);
+  own.release(&shared.finished);
 #pragma unroll 1
   for (; own.wait_tile(); own.release_tile()) own.run_again();
 }
 
-template <int kPolynomialEvery>
+template <int kKeys, int kPolynomialEvery>
 __global__ void __launch_bounds__(PrefillConfig::kThreads, 1)
     attention_prefill_kernel(const __grid_constant__ AttentionParams params) {
   using C = PrefillConfig;
   extern __shared__ std::uint8_t raw[];
-  auto& shared = *reinterpret_cast<PrefillShared*>((reinterpret_cast<std::uintptr_t>(raw) + 1023) / 1024 * 1024);
+  auto& shared = *reinterpret_cast<PrefillShared<kKeys>*>((reinterpret_cast<std::uintptr_t>(raw) + 1023) / 1024 * 1024);
   for (int i = static_cast<int>(threadIdx.x); i < C::kRepeats / 32; i += C::kThreads) shared.again[i] = 0;
   if (threadIdx.x == 0) {
     constexpr int kWarps = 4 * C::kConsumers;
@@ -512,7 +532,7 @@ __global__ void __launch_bounds__(PrefillConfig::kThreads, 1)
       ptx::barrier_init(&shared.query_empty[slot], kWarps);
     }
     ptx::barrier_init(&shared.finished, kWarps);
-    for (int stage = 0; stage < C::kStages; ++stage) {
+    for (int stage = 0; stage < PrefillUnits<kKeys>::kStages; ++stage) {
       ptx::barrier_init(&shared.full[stage], 1);
       ptx::barrier_init(&shared.empty[stage], kWarps);
     }
@@ -522,21 +542,22 @@ __global__ void __launch_bounds__(PrefillConfig::kThreads, 1)
   ptx::dependency_wait();
   const int warpgroup = threadIdx.x / 128;
   if (warpgroup == 0) {
-    ptx::registers_decrease<40>();
-    if (threadIdx.x == 0) prefill_produce(shared, params);
+    ptx::registers_decrease<32>();
+    if (threadIdx.x == 0) prefill_produce<kKeys>(shared, params);
   } else {
-    ptx::registers_increase<232>();
-    prefill_consume<kPolynomialEvery>(shared, params, warpgroup - 1);
+    ptx::registers_increase<160>();
+    prefill_consume<kKeys, kPolynomialEvery>(shared, params, warpgroup - 1);
     ptx::dependents_launch();
   }
 }
 
-template <int kPolynomialEvery>
+template <int kKeys, int kPolynomialEvery>
 void launch_attention_prefill_instance(const AttentionParams& params, int blocks, cudaStream_t stream) {
-  rose::cuda::launch(&attention_prefill_kernel<kPolynomialEvery>, "attention_prefill",
+  static_assert(sizeof(PrefillShared<kKeys>) + 1023 <= 227 * 1024);
+  rose::cuda::launch(&attention_prefill_kernel<kKeys, kPolynomialEvery>, "attention_prefill",
                      {.grid = dim3(static_cast<unsigned>(blocks)),
                       .block = dim3(PrefillConfig::kThreads),
-                      .shared_bytes = sizeof(PrefillShared) + 1023,
+                      .shared_bytes = sizeof(PrefillShared<kKeys>) + 1023,
                       .overlap_previous = true},
                      stream, params);
 }
