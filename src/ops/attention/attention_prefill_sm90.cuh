@@ -5,13 +5,13 @@
 //
 // Mapping: a tile is 24 tokens x the 8 query heads of one KV head = 192 rows, so that the causal edge and the window
 // cost 24 tokens, not 192. A persistent grid walks the tiles, long ones first, every other round backwards, so that
-// blocks end together. In a block one producer thread loads Q, and K and V in units of 64 positions, by TMA; three
+// blocks end together. In a block one producer thread loads Q, and K and V in units of kKeys positions, by TMA; three
 // consumer warpgroups own 64 rows each. Row r of a tile is token r / 8, head r % 8, so a thread holds two tokens of one
 // head.
 //
 // Units are counted back from the newest position, so the causal edge lies within the first, and older ones need no
-// mask but at the far end. A consumer has two sets of scores: while it takes the exponentials of one unit, S = Q K^T of
-// the next but one and O += P V of the one before run on the tensor cores.
+// mask but at the far end. A consumer issues S = Q K^T of a unit, then O += P V of the one before, and takes the
+// exponentials of S while P V runs; warpgroups issue in turn, so that one's exponentials run beside another's products.
 //
 // The exponent's offset is exact for the first unit (its maximum and the sink) and then stays: sums and products are
 // f32 and probabilities bf16, whose relative precision does not depend on size, so an offset below the maximum costs
