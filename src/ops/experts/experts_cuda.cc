@@ -41,6 +41,7 @@ struct WorkLayout {
                intermediate_steps = static_cast<std::size_t>(blocks_of(shape.intermediate));
     positions = take(rows * top * 4);
     weights = take(stride * 4);
+    runs = take(held * 8);
     tiles = take((rows * top / kNarrowRows + held) * 16);
     tile_count = take(4);
     x = take(stride * hidden_steps * 128);
@@ -54,7 +55,7 @@ struct WorkLayout {
     return at;
   }
   int positions_stride;
-  std::size_t bytes = 0, positions, weights, tiles, tile_count, x, x_scales, activations, weighted;
+  std::size_t bytes = 0, positions, weights, runs, tiles, tile_count, x, x_scales, activations, weighted;
 };
 
 template <class T>
@@ -95,26 +96,27 @@ ExpertProduct product(const Weight& weight, const ExpertScales& scales, const vo
   params.out_features = static_cast<int>(weight.out);
   params.out_padded = static_cast<int>(rounded_up(weight.out, 128));
   params.positions_stride = positions_stride;
-  params.bases_stride = static_cast<int>(scales.bases.size(2));
   return params;
 }
 
 template <ExpertStage kStage, ExpertForm kForm>
-void launch(const ExpertProduct& params, bool narrow, const Stream& stream) {
+void launch(const ExpertProduct& params, ExpertTiles tiles, const Stream& stream) {
   const int multiprocessors = rose::cuda::multiprocessors(stream);
-  if (narrow) {
-    launch_expert_product<kStage, kForm, ExpertNarrow>(params, multiprocessors, rose::cuda::native_stream(stream));
-  } else {
-    launch_expert_product<kStage, kForm, ExpertWide>(params, multiprocessors, rose::cuda::native_stream(stream));
+  const cudaStream_t native = rose::cuda::native_stream(stream);
+  switch (tiles) {
+    case ExpertTiles::kNarrow:
+      return launch_expert_product<kStage, kForm, ExpertNarrow>(params, multiprocessors, native);
+    case ExpertTiles::kWide:
+      return launch_expert_product<kStage, kForm, ExpertWide>(params, multiprocessors, native);
   }
 }
 
 template <ExpertStage kStage>
-void launch(const ExpertProduct& params, WeightFormat format, bool narrow, const Stream& stream) {
+void launch(const ExpertProduct& params, WeightFormat format, ExpertTiles tiles, const Stream& stream) {
   if (format == WeightFormat::kFp8) {
-    launch<kStage, ExpertForm::kFp8>(params, narrow, stream);
+    launch<kStage, ExpertForm::kFp8>(params, tiles, stream);
   } else {
-    launch<kStage, ExpertForm::kMxfp4>(params, narrow, stream);
+    launch<kStage, ExpertForm::kMxfp4>(params, tiles, stream);
   }
 }
 
@@ -193,7 +195,6 @@ std::size_t expert_work_bytes(const ExpertWorkShape& shape) {
 void experts_rounded(const Stream& stream, const ExpertCall& call, ExpertTiles tiles) {
   const Weight &gate_up = call.weights.gate_up, &down = call.weights.down;
   const int rows = static_cast<int>(call.x.size(0)), k = static_cast<int>(call.routing.experts.size(1));
-  const bool narrow = tiles == ExpertTiles::kNarrow;
   if (rows == 0) return;
   const WorkLayout layout(call.work.shape);
   const cudaStream_t native = rose::cuda::native_stream(stream);
@@ -205,36 +206,45 @@ void experts_rounded(const Stream& stream, const ExpertCall& call, ExpertTiles t
   sort.k = k;
   sort.first_expert = static_cast<int>(call.weights.first_expert);
   sort.experts_held = static_cast<int>(gate_up.experts);
-  sort.tile_rows = narrow ? kNarrowRows : kWideRows;
-  sort.part_rows = narrow ? ExpertNarrow::kPart : ExpertWide::kPart;
   sort.positions = at<int>(call.work, layout.positions);
   sort.sorted_weights = at<float>(call.work, layout.weights);
-  sort.tile_count = at<int>(call.work, layout.tile_count);
-  sort.tiles = at<int4>(call.work, layout.tiles);
+  sort.runs = at<int2>(call.work, layout.runs);
   launch_expert_sort(sort, native);
 
   const int hidden = static_cast<int>(down.out);
-  launch_expert_quantize(
-      {static_cast<const std::uint16_t*>(call.x.raw()), sort.positions, at<std::uint8_t>(call.work, layout.x),
-       at<float>(call.work, layout.x_scales), rows, k, hidden, layout.positions_stride},
-      native);
+  ExpertQuantize quantize{};
+  quantize.x = static_cast<const std::uint16_t*>(call.x.raw());
+  quantize.positions = sort.positions;
+  quantize.sorted = at<std::uint8_t>(call.work, layout.x);
+  quantize.scales = at<float>(call.work, layout.x_scales);
+  quantize.rows = rows;
+  quantize.k = k;
+  quantize.hidden = hidden;
+  quantize.positions_stride = layout.positions_stride;
+  quantize.runs = sort.runs;
+  quantize.tiles = at<int4>(call.work, layout.tiles);
+  quantize.tile_count = at<int>(call.work, layout.tile_count);
+  quantize.experts_held = sort.experts_held;
+  quantize.tile_rows = tiles == ExpertTiles::kNarrow ? kNarrowRows : kWideRows;
+  quantize.part_rows = tiles == ExpertTiles::kNarrow ? ExpertNarrow::kPart : ExpertWide::kPart;
+  launch_expert_quantize(quantize, native);
 
   ExpertProduct first =
       product(gate_up, call.weights.gate_up_scales, at<void>(call.work, layout.x), layout.positions_stride);
   first.x_scales = at<float>(call.work, layout.x_scales);
-  first.tiles = sort.tiles;
-  first.tile_count = sort.tile_count;
+  first.tiles = quantize.tiles;
+  first.tile_count = quantize.tile_count;
   first.out = at<void>(call.work, layout.activations);
   first.swiglu_limit = call.swiglu_limit;
-  launch<ExpertStage::kGateUp>(first, gate_up.format, narrow, stream);
+  launch<ExpertStage::kGateUp>(first, gate_up.format, tiles, stream);
 
   ExpertProduct second =
       product(down, call.weights.down_scales, at<void>(call.work, layout.activations), layout.positions_stride);
-  second.tiles = sort.tiles;
-  second.tile_count = sort.tile_count;
+  second.tiles = quantize.tiles;
+  second.tile_count = quantize.tile_count;
   second.sorted_weights = sort.sorted_weights;
   second.out = at<void>(call.work, layout.weighted);
-  launch<ExpertStage::kDown>(second, down.format, narrow, stream);
+  launch<ExpertStage::kDown>(second, down.format, tiles, stream);
 
   launch_expert_combine({at<std::uint16_t>(call.work, layout.weighted), sort.positions,
                          static_cast<std::uint16_t*>(call.y.raw()), rows, k, hidden},

@@ -2,8 +2,8 @@
 // for 256 neighbours, the activation to e4m3 of 8 a, each weighted row to bf16. What is left is the accumulation (FP8
 // WGMMA keeps about 13 bits inside a step of 256), bf16 rounding of the rows (2^-9 each, at most 4 of them) and
 // activations that fall on the other side of a rounding edge: an error of 2^-13 of a sum meets an edge, 2^-3 of the
-// number apart, for a few in a thousand of them, and each such flip is up to 2^-3 of one of the `intermediate` terms. So
-// the norm of the difference stays far under 1 % over all rows. In one row a single flip may hit the term that makes
+// number apart, for a few in a thousand of them, and each such flip is up to 2^-3 of one of the `intermediate` terms.
+// So the norm of the difference stays far under 1 % over all rows. In one row a single flip may hit the term that makes
 // most of its norm: under 8 %, while a wrong scale, a swapped nibble, a row of somebody else or a missed bias is more.
 #include <gtest/gtest.h>
 
@@ -21,6 +21,7 @@ using testing::OwnedTensor;
 using testing::OwnedWeight;
 
 constexpr int kTop = 4;
+constexpr cuda::ExpertTiles kAllTiles[] = {cuda::ExpertTiles::kNarrow, cuda::ExpertTiles::kWide};
 
 enum class Choice { kSpread, kAllTakeTheSame, kMostTakeOne };
 
@@ -198,7 +199,7 @@ TEST_P(CudaExperts, EqualsTheRoundedComputation) {
   OnGpu on_gpu(c, problem);
   EXPECT_EQ(on_gpu.held.inexact_tiles(on_gpu.gpu), 0);
   const OwnedTensor want = rounded_computation(c, problem);
-  for (const auto tiles : {cuda::ExpertTiles::kNarrow, cuda::ExpertTiles::kWide}) {
+  for (const cuda::ExpertTiles tiles : kAllTiles) {
     SCOPED_TRACE(tiles == cuda::ExpertTiles::kNarrow ? "narrow tiles" : "wide tiles");
     expect_near(*want, on_gpu.run(rounded(tiles)), 0.006, 0.08);
   }
@@ -229,12 +230,11 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"fp8_odd_widths", 70, 192, 352, 8, 8, 0, Choice::kSpread, kFp8}),
     [](const auto& info) { return info.param.name; });
 
-// Places among an expert's rows are dealt in the order of arrival: no result may depend on them.
 TEST(CudaExpertsRepeat, SameBitsInEveryLaunch) {
   const Case c{"", 300, 256, 320, 8, 8, 0};
   const Problem problem(c);
   OnGpu on_gpu(c, problem);
-  for (const auto tiles : {cuda::ExpertTiles::kNarrow, cuda::ExpertTiles::kWide}) {
+  for (const cuda::ExpertTiles tiles : kAllTiles) {
     OwnedTensor once(DType::kBf16, {c.rows, c.hidden});
     std::memcpy(once->raw(), on_gpu.run(rounded(tiles)).raw(), once->bytes());
     for (int i = 0; i < 10; ++i) {
@@ -247,7 +247,7 @@ TEST(CudaExpertsWork, NoRowIsHeldHere) {
   const Case c{"", 70, 256, 320, 16, 4, 8, Choice::kAllTakeTheSame};
   const Problem problem(c);
   OnGpu on_gpu(c, problem);
-  for (const auto tiles : {cuda::ExpertTiles::kNarrow, cuda::ExpertTiles::kWide}) {
+  for (const cuda::ExpertTiles tiles : kAllTiles) {
     const Tensor& y = on_gpu.run(rounded(tiles));
     for (std::int64_t i = 0; i < y.elements(); ++i) ASSERT_EQ(to_float(y.as<Bf16>()[i]), 0.f) << i;
   }

@@ -33,13 +33,15 @@ constexpr __host__ __device__ int expert_shape_rows(int shape) { return shape / 
 struct ExpertWide {
   static constexpr int kParts = 4, kPart = 64, kStages = 3, kXStages = 5;
   static constexpr bool kXJoins = false;
-  static constexpr int kBlocks = 1, kRegisters = 240, kLoadRegisters = 24;  // 2 x 240 + 24 = 3 x 168 at entry
+  static constexpr int kBlocks = 1, kRegisters = 240,
+                       kLoadRegisters = 24;  // 2 x 240 + 24 = 3 x 168 at entry
 };
 // Few rows of an expert: bound by the bytes of the weights; two blocks share a multiprocessor.
 struct ExpertNarrow {
   static constexpr int kParts = 1, kPart = 32, kStages = 4, kXStages = 4;
   static constexpr bool kXJoins = true;  // one load for all steps of a stage of weights
-  static constexpr int kBlocks = 2, kRegisters = 104, kLoadRegisters = 32;  // 2 x 104 + 32 = 3 x 80 at entry
+  static constexpr int kBlocks = 2, kRegisters = 104,
+                       kLoadRegisters = 32;  // 2 x 104 + 32 = 3 x 80 at entry
 };
 
 // Rows sorted by expert. Each expert's run starts at a multiple of kRunAlignment rows, so that vector loads of per-row
@@ -53,12 +55,10 @@ struct ExpertSort {
   const float* weights;  // [rows, k]
   int rows, k;
   int first_expert, experts_held;
-  int tile_rows, part_rows;  // at most; of the kernel that follows
 
   int* positions;         // [rows, k]: place in the sorted order, -1: held elsewhere
   float* sorted_weights;  // [positions]
-  int* tile_count;        // [1]
-  int4* tiles;            // [tiles]: expert (of those held), first position, valid rows, expert_shape
+  int2* runs;             // [experts_held]: first position and rows of each expert
 };
 void launch_expert_sort(const ExpertSort& params, cudaStream_t stream);
 
@@ -72,13 +72,13 @@ struct ExpertProduct {
   CUtensorMap weight;                 // mxfp4: [experts, out, in / 2] bytes; fp8: [experts, out, in]
   const float* x_scales;              // gate_up: [in / 256, positions_stride], one a row and 256 of `in`; down: 1 / 8
   const std::uint8_t* weight_scales;  // mxfp4: [experts, in / 256, out_padded, 8] e8m0
-  const float* weight_bases;          // [experts, out_padded / 128, bases_stride]
+  const float* weight_bases;          // [experts, out_padded / 128, stages]: in / 256 (mxfp4), in / 128 (fp8)
   const std::uint16_t* bias;          // [experts, out] bf16
   const int4* tiles;
   const int* tile_count;
   const float* sorted_weights;  // down: routing weight of each position
   void* out;                    // gate_up: e4m3 [positions, out / 2 padded]; down: bf16 [positions, out]
-  int in, out_features, out_padded, positions_stride, bases_stride;
+  int in, out_features, out_padded, positions_stride;
   float swiglu_limit;
 };
 
@@ -93,7 +93,7 @@ struct ExpertPrepare {
   const std::uint8_t* stored_scales;  // mxfp4: [experts, out, in / 32] e8m0
   const float* stored_bases;          // fp8: [experts, out tiles, in tiles]; null: mxfp4
   std::uint8_t* scales;               // mxfp4: [experts, in / 256, 128 * out tiles, 8]
-  float* bases;                       // [experts, out tiles, bases_stride]
+  float* bases;                       // [experts, out tiles, in / 256 (mxfp4) or in / 128 (fp8)]
   int* inexact_tiles;                 // [1], added to
   int experts, out_features, in;
 };
@@ -105,6 +105,12 @@ struct ExpertQuantize {
   std::uint8_t* sorted;    // [positions, hidden padded] e4m3, in the order of the products
   float* scales;           // [steps of 256, positions_stride]
   int rows, k, hidden, positions_stride;
+
+  const int2* runs;  // [experts_held], of the sort
+  int4* tiles;       // [tiles]: expert (of those held), first position, valid rows, expert_shape
+  int* tile_count;   // [1]
+  int experts_held;
+  int tile_rows, part_rows;  // at most; of the products that follow
 };
 void launch_expert_quantize(const ExpertQuantize& params, cudaStream_t stream);
 

@@ -56,6 +56,7 @@ struct alignas(1024) ProductShared {
   std::uint8_t weight[C::kStages][C::kWeightBytes];
   alignas(16) std::uint8_t scales[C::kStages][C::kScaleBytes + 16];
   alignas(16) float x_scales[C::kStages][C::kRows];
+  float bases[C::kStages];
   std::uint32_t ones;  // 0x01010101 that the compiler does not see: as a constant it takes a register a use
   uint2 table[16];     // by shift: e4m3 bytes of the eight magnitudes
   std::uint64_t full[C::kStages], empty[C::kStages];
@@ -67,10 +68,10 @@ struct ProductTile {
 };
 
 // All features of a row tile before the next row tile: the tiles of one expert read its weights from L2.
-__device__ inline ProductTile product_tile(const ExpertProduct& params, int index) {
-  const int column_tiles = params.out_padded / 128;
-  const int4 entry = params.tiles[index / column_tiles];
-  return {entry.x, entry.y, entry.z, entry.w, index % column_tiles * 128};
+__device__ inline ProductTile product_tile(const ExpertProduct& params, unsigned index) {
+  const auto columns = static_cast<unsigned>(params.out_padded) / 128;
+  const int4 entry = params.tiles[index / columns];
+  return {entry.x, entry.y, entry.z, entry.w, static_cast<int>(index % columns * 128)};
 }
 
 // --- loads
@@ -85,39 +86,44 @@ __device__ inline void copy_bulk(std::uint64_t* barrier, void* shared, const voi
 
 // One thread. Weights and their scales; in gate_up the scales of x, too.
 template <ExpertStage kStage, class C>
-__device__ __forceinline__ void load_weights(ProductShared<C>& shared, const ExpertProduct& params, int count,
+__device__ __forceinline__ void load_weights(ProductShared<C>& shared, const ExpertProduct& params, unsigned count,
                                              int steps) {
   ptx::Ring<C::kStages> ring;
-  for (int index = blockIdx.x; index < count; index += gridDim.x) {
+  for (unsigned index = blockIdx.x; index < count; index += gridDim.x) {
     const ProductTile tile = product_tile(params, index);
     const int x_bytes = kStage == ExpertStage::kGateUp ? expert_shape_rows(tile.shape) * 4 : 0;
     const int stages = (steps + C::kJoin - 1) / C::kJoin;
-    const std::uint8_t* scales =
-        params.weight_scales + (static_cast<long>(tile.expert) * stages * params.out_padded + tile.column) * 8;
-    const float* x_scales = params.x_scales + tile.position;
+    // Offsets, because addresses would take more than the few registers of this warp.
+    unsigned scales = static_cast<unsigned>(tile.expert * stages * params.out_padded + tile.column);
+    const unsigned bases = static_cast<unsigned>((tile.expert * params.out_padded + tile.column) / 128 * stages);
+    unsigned x_scales = static_cast<unsigned>(tile.position);
+    float base = __ldg(params.weight_bases + bases);
 #pragma unroll 1
     for (int i = 0; i < stages; ++i, ring.advance()) {
       ptx::barrier_wait(&shared.empty[ring.stage], ring.phase ^ 1);
       std::uint64_t* full = &shared.full[ring.stage];
+      shared.bases[ring.stage] = base;
       ptx::barrier_arrive_expect(full, C::kWeightBytes + C::kScaleBytes + x_bytes);
       ptx::tma_load_3d(&params.weight, full, shared.weight[ring.stage], i * 128, tile.column, tile.expert);
       if (!C::kFp8) {
-        copy_bulk(full, shared.scales[ring.stage], scales, C::kScaleBytes);
-        scales += static_cast<long>(params.out_padded) * 8;
+        copy_bulk(full, shared.scales[ring.stage], params.weight_scales + scales * 8UL, C::kScaleBytes);
+        scales += static_cast<unsigned>(params.out_padded);
       }
       if (kStage == ExpertStage::kGateUp) {
-        copy_bulk(full, shared.x_scales[ring.stage], x_scales, x_bytes);
-        if (C::kJoin == 2 || i % 2 == 1) x_scales += params.positions_stride;
+        copy_bulk(full, shared.x_scales[ring.stage], params.x_scales + x_scales, x_bytes);
+        if (C::kJoin == 2 || i % 2 == 1) x_scales += static_cast<unsigned>(params.positions_stride);
       }
+      base = __ldg(params.weight_bases + bases + min(i + 1, stages - 1));
     }
   }
 }
 
 // One thread. Rows of x, or activations.
 template <class C>
-__device__ __forceinline__ void load_rows(ProductShared<C>& shared, const ExpertProduct& params, int count, int steps) {
+__device__ __forceinline__ void load_rows(ProductShared<C>& shared, const ExpertProduct& params, unsigned count,
+                                          int steps) {
   ptx::Ring<C::kXStages> ring;
-  for (int index = blockIdx.x; index < count; index += gridDim.x) {
+  for (unsigned index = blockIdx.x; index < count; index += gridDim.x) {
     const ProductTile tile = product_tile(params, index);
     const int parts = tile.shape / 256, n = tile.shape % 256;
     const CUtensorMap* map = &params.x[(C::kXJoin - 1) * ExpertProduct::kWidths + n / 8 - 1];
@@ -218,29 +224,63 @@ __device__ __forceinline__ void promote(float (&sums)[kN / 2], float (&total)[kN
   for (int i = 0; i < kN / 2; ++i) asm volatile("" : "+f"(total[i]));  // not after the next WGMMAs: sums would pile up
 }
 
-// One stage of weights against kHalves steps of x; the sums of two parts are in registers at a time.
-template <ExpertStage kStage, class C, int kParts, int kN, int kHalves>
-__device__ __forceinline__ void product_stage(const ProductShared<C>& shared, int stage,
-                                              const std::uint8_t* const (&x)[kHalves], float base,
-                                              const ProductLane& lane, const std::uint32_t (&a)[kHalves][4][4],
-                                              float (&total)[kParts][kN / 2]) {
-  float sums[2][kN / 2];
-  const float* x_scales = &shared.x_scales[stage][lane.t * 2];
-  const float scale = C::kFp8 ? base : -base;
+template <class C>
+struct ProductRings {
+  ptx::Ring<C::kStages> weights;
+  ptx::Ring<C::kXStages> x;
+};
+
+// Four WGMMAs: one step of x for one part.
+template <int kN>
+__device__ __forceinline__ void multiply(float (&sums)[kN / 2], const std::uint32_t (&a)[4][4], const std::uint8_t* x,
+                                         bool fresh) {
+  const std::uint64_t b = ptx::swizzle128_descriptor(ptx::shared_address(x));
 #pragma unroll
-  for (int part = 0; part < kParts; ++part) {
+  for (int k = 0; k < 4; ++k) ptx::WgmmaE4m3<kN>::rs(sums, a[k], b + 2 * k, !fresh || k != 0);
+}
+
+// Waits for a stage of weights and for kHalves steps of x, multiplies, and gives both back. The weights of the second
+// half are unpacked under the first WGMMAs; the sums of two parts are in registers at a time.
+template <ExpertStage kStage, class C, int kParts, int kN, int kHalves>
+__device__ __forceinline__ void product_join(ProductShared<C>& shared, ProductRings<C>& rings, const ProductLane& lane,
+                                             std::uint32_t ones, float (&total)[kParts][kN / 2]) {
+  constexpr int kXs = C::kXJoin == 1 ? kHalves : 1;  // stages of x
+  const int stage = rings.weights.stage;
+  std::uint32_t a[kHalves][4][4];
+  float sums[2][kN / 2];
+  int x_stages[kXs];
+  const auto wait_for_x = [&](int i) {
+    x_stages[i] = rings.x.stage;
+    ptx::barrier_wait(&shared.x_full[rings.x.stage], rings.x.phase);
+    rings.x.advance();
+  };
+  const auto x_of = [&](int half, int part) {  // boxes of two steps hold the steps one after the other
+    return C::kXJoin == 1 ? shared.x[x_stages[half % kXs]][0] + part * kN * 128
+                          : shared.x[x_stages[0]][0] + (half * kParts + part) * kN * 128;
+  };
+  ptx::barrier_wait(&shared.full[stage], rings.weights.phase);
+  const float base = shared.bases[stage], scale = C::kFp8 ? base : -base;
+  const float* x_scales = &shared.x_scales[stage][lane.t * 2];
+  product_weights<C>(shared, stage, 0, base, lane, ones, a[0]);
+  wait_for_x(0);
+  ptx::wgmma_fence();
+  multiply<kN>(sums[0], a[0], x_of(0, 0), true);
+  ptx::wgmma_commit();
+  if constexpr (kHalves == 2) {
+    product_weights<C>(shared, stage, 1, base, lane, ones, a[1]);
+    if (kXs == 2) wait_for_x(kXs - 1);
+    ptx::wgmma_fence();
+    multiply<kN>(sums[0], a[1], x_of(1, 0), false);
+    ptx::wgmma_commit();
+  }
+#pragma unroll
+  for (int part = 1; part < kParts; ++part) {
     ptx::wgmma_fence();
 #pragma unroll
-    for (int half = 0; half < kHalves; ++half) {
-      const std::uint64_t b = ptx::swizzle128_descriptor(ptx::shared_address(x[half] + part * kN * 128));
-#pragma unroll
-      for (int k = 0; k < 4; ++k) ptx::WgmmaE4m3<kN>::rs(sums[part % 2], a[half][k], b + 2 * k, half + k != 0);
-    }
+    for (int half = 0; half < kHalves; ++half) multiply<kN>(sums[part % 2], a[half], x_of(half, part), half == 0);
     ptx::wgmma_commit();
-    if (part > 0) {
-      ptx::wgmma_wait<1>();
-      promote<kStage, kN>(sums[(part - 1) % 2], total[part - 1], x_scales + (part - 1) * kN, scale);
-    }
+    ptx::wgmma_wait<1>();
+    promote<kStage, kN>(sums[(part - 1) % 2], total[part - 1], x_scales + (part - 1) * kN, scale);
   }
   ptx::wgmma_wait<0>();
   promote<kStage, kN>(sums[(kParts - 1) % 2], total[kParts - 1], x_scales + (kParts - 1) * kN, scale);
@@ -251,38 +291,6 @@ __device__ __forceinline__ void product_stage(const ProductShared<C>& shared, in
       asm volatile("" ::"r"(a[half][k][0]), "r"(a[half][k][1]), "r"(a[half][k][2]), "r"(a[half][k][3]));
     }
   }
-}
-
-template <class C>
-struct ProductRings {
-  ptx::Ring<C::kStages> weights;
-  ptx::Ring<C::kXStages> x;
-};
-
-// Waits for a stage of weights and for kHalves steps of x, multiplies, and gives both back.
-template <ExpertStage kStage, class C, int kParts, int kN, int kHalves>
-__device__ __forceinline__ void product_join(ProductShared<C>& shared, ProductRings<C>& rings, float base,
-                                             const ProductLane& lane, std::uint32_t ones,
-                                             float (&total)[kParts][kN / 2]) {
-  constexpr int kXs = C::kXJoin == 1 ? kHalves : 1;  // stages of x
-  const int stage = rings.weights.stage;
-  std::uint32_t a[kHalves][4][4];
-  ptx::barrier_wait(&shared.full[stage], rings.weights.phase);
-#pragma unroll
-  for (int half = 0; half < kHalves; ++half) product_weights<C>(shared, stage, half, base, lane, ones, a[half]);
-  const std::uint8_t* x[kHalves];
-  int x_stages[kXs];
-#pragma unroll
-  for (int i = 0; i < kXs; ++i, rings.x.advance()) {
-    x_stages[i] = rings.x.stage;
-    ptx::barrier_wait(&shared.x_full[rings.x.stage], rings.x.phase);
-  }
-#pragma unroll
-  for (int half = 0; half < kHalves; ++half) {
-    // Boxes of two steps hold the steps one after the other.
-    x[half] = C::kXJoin == 1 ? shared.x[x_stages[half % kXs]][0] : shared.x[x_stages[0]][0] + half * kParts * kN * 128;
-  }
-  product_stage<kStage, C, kParts, kN, kHalves>(shared, stage, x, base, lane, a, total);
   __syncwarp();
   if (lane.thread == 0) {
     ptx::barrier_arrive(&shared.empty[stage]);
@@ -380,7 +388,7 @@ __device__ __forceinline__ void store_weighted(const ExpertProduct& params, cons
 
 // Totals of the widest shapes leave few registers: what can be had again after the loop does not live through it.
 template <ExpertStage kStage, class C, int kParts, int kN>
-__device__ __forceinline__ void product_run(ProductShared<C>& shared, const ExpertProduct& params, int index,
+__device__ __forceinline__ void product_run(ProductShared<C>& shared, const ExpertProduct& params, unsigned index,
                                             ProductRings<C>& rings) {
   if constexpr (kParts * kN <= C::kRows) {
     float total[kParts][kN / 2];
@@ -389,23 +397,17 @@ __device__ __forceinline__ void product_run(ProductShared<C>& shared, const Expe
 #pragma unroll
       for (int i = 0; i < kN / 2; ++i) total[part][i] = 0;
     }
-    const ProductLane lane(made_here(threadIdx.x));
     const std::uint32_t ones = shared.ones;
     const int steps = (params.in + 127) / 128, stages = steps / C::kJoin;
-    int bases_row;
-    {
-      const ProductTile tile = product_tile(params, index);
-      bases_row = (tile.expert * (params.out_padded / 128) + tile.column / 128) * params.bases_stride;
-    }
-    float base = __ldg(params.weight_bases + bases_row);
 #pragma unroll 1
     for (int i = 0; i < stages; ++i) {
-      const float next = __ldg(params.weight_bases + bases_row + min(i + 1, params.bases_stride - 1));
-      product_join<kStage, C, kParts, kN, C::kJoin>(shared, rings, base, lane, ones, total);
-      base = next;
+      // Where totals fill the registers, a stage finds its lane's addresses anew.
+      const ProductLane stage_lane(kParts * kN >= 224 ? made_here(threadIdx.x) : static_cast<int>(threadIdx.x));
+      product_join<kStage, C, kParts, kN, C::kJoin>(shared, rings, stage_lane, ones, total);
     }
-    if (C::kJoin == 2 && steps % 2 == 1) product_join<kStage, C, kParts, kN, 1>(shared, rings, base, lane, ones, total);
-    const ProductTile tile = product_tile(params, made_here(index));
+    if (C::kJoin == 2 && steps % 2 == 1)
+      product_join<kStage, C, kParts, kN, 1>(shared, rings, ProductLane(made_here(threadIdx.x)), ones, total);
+    const ProductTile tile = product_tile(params, static_cast<unsigned>(made_here(static_cast<int>(index))));
     const ProductLane out_lane(made_here(threadIdx.x));
     if constexpr (kStage == ExpertStage::kGateUp) {
       store_activations<kParts, kN>(params, tile, out_lane, total);
@@ -416,9 +418,9 @@ __device__ __forceinline__ void product_run(ProductShared<C>& shared, const Expe
 }
 
 template <ExpertStage kStage, class C>
-__device__ __forceinline__ void product_consume(ProductShared<C>& shared, const ExpertProduct& params, int count) {
+__device__ __forceinline__ void product_consume(ProductShared<C>& shared, const ExpertProduct& params, unsigned count) {
   ProductRings<C> rings;
-  for (int index = blockIdx.x; index < count; index += gridDim.x) {
+  for (unsigned index = blockIdx.x; index < count; index += gridDim.x) {
     switch (product_tile(params, index).shape) {
 #define ROSE_X(parts, n)                                            \
   case expert_shape(parts, n):                                      \
@@ -467,7 +469,8 @@ __global__ void __launch_bounds__(ProductConfig<kForm, Shape>::kThreads, Shape::
   __syncthreads();
   if constexpr (kStage == ExpertStage::kGateUp) ptx::dependency_wait();
   ptx::dependents_launch();
-  const int count = *params.tile_count * (params.out_padded / C::kFeatures);
+  const unsigned count =
+      static_cast<unsigned>(*params.tile_count) * (static_cast<unsigned>(params.out_padded) / C::kFeatures);
   const int steps = (params.in + 127) / 128;
   if (threadIdx.x >= 256) {
     ptx::registers_decrease<Shape::kLoadRegisters>();

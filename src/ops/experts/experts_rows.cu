@@ -1,4 +1,5 @@
-// What surrounds the two products: sorting rows by expert, quantizing them into their places, adding the results up.
+// What surrounds the two products: sorting rows by expert, quantizing them into their places (and cutting the runs into
+// tiles), adding the results up.
 //
 // All three are bound by memory or latency: at 8192 rows of 2880 with 4 experts a row, quantize writes 94 MB and
 // combine reads 189 MB.
@@ -10,9 +11,83 @@
 namespace rose::ops::cuda {
 namespace {
 
+// --- sort
+
 constexpr int kSortThreads = 1024;
-constexpr int kExpertsMax = ExpertSort::kExpertsMax;
-static_assert(kExpertsMax % 32 == 0 && kExpertsMax <= kSortThreads);
+constexpr int kBatch = 8;  // entries that a thread has in flight
+
+// Entries begin + i kSortThreads; -1 past the end.
+__device__ void read_experts(const ExpertSort& params, int begin, int entries, int (&chosen)[kBatch]) {
+#pragma unroll
+  for (int i = 0; i < kBatch; ++i) {
+    const int entry = begin + i * kSortThreads;
+    chosen[i] = entry < entries ? params.experts[entry] : -1;
+  }
+}
+
+// Sum over the threads before this one of `mine`, and over all in *total.
+__device__ int sum_before(int mine, int* warps, int* total) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  int sum = mine;
+  for (int offset = 1; offset < 32; offset *= 2) {
+    const int below = __shfl_up_sync(0xffffffffu, sum, offset);
+    if (lane >= offset) sum += below;
+  }
+  if (lane == 31) warps[warp] = sum;
+  __syncthreads();
+  int before = 0, all = 0;
+  for (int w = 0; w < kSortThreads / 32; ++w) {
+    before += w < warp ? warps[w] : 0;
+    all += warps[w];
+  }
+  *total = all;
+  return before + sum - mine;
+}
+
+// A block an expert: it counts its entries, and those of the experts before it, and deals out places in the order of
+// its threads. A run starts at the count before it, rounded up, plus a unit for each expert before it: past the end of
+// the run before, whatever the counts are, so that no block waits for another.
+__global__ void __launch_bounds__(kSortThreads) expert_sort_kernel(const ExpertSort params) {
+  __shared__ int warps[2][kSortThreads / 32];
+  ptx::dependency_wait();
+  ptx::dependents_launch();
+  const int entries = params.rows * params.k, expert = static_cast<int>(blockIdx.x);
+  const int own = params.first_expert + expert, last = params.first_expert + params.experts_held;
+  int mine = 0, less = 0;
+  for (int begin = threadIdx.x; begin < entries; begin += kBatch * kSortThreads) {
+    int chosen[kBatch];
+    read_experts(params, begin, entries, chosen);
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      mine += chosen[i] == own;
+      less += chosen[i] >= params.first_expert && chosen[i] < own;
+    }
+  }
+  int count, before;
+  int place = sum_before(mine, warps[0], &count);
+  sum_before(less, warps[1], &before);
+  constexpr int kUnit = ExpertSort::kRunAlignment;
+  const int start = (before + kUnit - 1) / kUnit * kUnit + expert * kUnit;
+  if (threadIdx.x == 0) params.runs[expert] = {start, count};
+  place += start;
+  if (mine == 0 && expert > 0) return;
+  for (int begin = threadIdx.x; begin < entries; begin += kBatch * kSortThreads) {
+    int chosen[kBatch];
+    read_experts(params, begin, entries, chosen);
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      const int entry = begin + i * kSortThreads;
+      if (chosen[i] == own) {
+        params.positions[entry] = place;
+        params.sorted_weights[place++] = params.weights[entry];
+      } else if (expert == 0 && entry < entries && (chosen[i] < params.first_expert || chosen[i] >= last)) {
+        params.positions[entry] = -1;
+      }
+    }
+  }
+}
+
+// --- tiles
 
 // The narrowest shape of ROSE_EXPERT_SHAPES that holds the rows in as few parts as can be.
 __device__ int narrowest_shape(int rows, int part_rows) {
@@ -25,86 +100,31 @@ __device__ int narrowest_shape(int rows, int part_rows) {
   return expert_shape(parts, n);
 }
 
-// Sum over the experts before this thread's, of two counts at once; all threads of the block.
-__device__ int2 sums_before(int2 mine, int2* warps) {
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  int2 sum = mine;
-  for (int offset = 1; offset < 32; offset *= 2) {
-    const int x = __shfl_up_sync(0xffffffffu, sum.x, offset), y = __shfl_up_sync(0xffffffffu, sum.y, offset);
-    if (lane >= offset) sum.x += x, sum.y += y;
+// One warp: the rows of each expert spread evenly over its tiles.
+__device__ void write_tiles(const ExpertQuantize& params) {
+  int first = 0;  // tile of this round's first expert
+  for (int begin = 0; begin < params.experts_held; begin += 32) {
+    const int lane = threadIdx.x, expert = begin + lane;
+    const int2 run = expert < params.experts_held ? params.runs[expert] : int2{0, 0};
+    const int tiles = (run.y + params.tile_rows - 1) / params.tile_rows;
+    int sum = tiles;
+    for (int offset = 1; offset < 32; offset *= 2) {
+      const int below = __shfl_up_sync(0xffffffffu, sum, offset);
+      if (lane >= offset) sum += below;
+    }
+    constexpr int kUnit = ExpertSort::kRunAlignment;
+    const int units = (run.y + kUnit - 1) / kUnit;
+    for (int t = 0; t < tiles; ++t) {
+      const int from = units * t / tiles * kUnit, to = min(units * (t + 1) / tiles * kUnit, run.y);
+      params.tiles[first + sum - tiles + t] = {expert, run.x + from, to - from,
+                                               narrowest_shape(to - from, params.part_rows)};
+    }
+    first += __shfl_sync(0xffffffffu, sum, 31);
   }
-  if (lane == 31 && warp < kExpertsMax / 32) warps[warp] = sum;
-  __syncthreads();
-  for (int w = 0; w < min(warp, kExpertsMax / 32); ++w) sum.x += warps[w].x, sum.y += warps[w].y;
-  return {sum.x - mine.x, sum.y - mine.y};
+  if (threadIdx.x == 0) *params.tile_count = first;
 }
 
-// Of kBatch entries, kSortThreads apart: the expert among those held, or -1. All loads before the first use.
-constexpr int kBatch = 8;
-__device__ void read_experts(const ExpertSort& params, int begin, int entries, int (&chosen)[kBatch]) {
-#pragma unroll
-  for (int i = 0; i < kBatch; ++i) {
-    const int entry = begin + i * kSortThreads;
-    chosen[i] = entry < entries ? params.experts[entry] : -1;
-  }
-#pragma unroll
-  for (int i = 0; i < kBatch; ++i) {
-    const int e = chosen[i] - params.first_expert;
-    chosen[i] = chosen[i] >= 0 && e >= 0 && e < params.experts_held ? e : -1;
-  }
-}
-
-// One block. Places within an expert's run are dealt by atomics, so they differ from launch to launch; no result
-// depends on them, since a row's products are the same wherever it stands.
-__global__ void __launch_bounds__(kSortThreads) expert_sort_kernel(const ExpertSort params) {
-  __shared__ int counts[kExpertsMax], next[kExpertsMax];
-  __shared__ int2 warps[kExpertsMax / 32];
-  const int thread = threadIdx.x;
-  if (thread < kExpertsMax) counts[thread] = 0;
-  ptx::dependency_wait();
-  ptx::dependents_launch();
-  __syncthreads();
-  const int entries = params.rows * params.k;
-  for (int begin = thread; begin < entries; begin += kBatch * kSortThreads) {
-    int chosen[kBatch];
-    read_experts(params, begin, entries, chosen);
-#pragma unroll
-    for (int i = 0; i < kBatch; ++i) {
-      if (chosen[i] >= 0) atomicAdd(&counts[chosen[i]], 1);
-    }
-  }
-  __syncthreads();
-  constexpr int kUnit = ExpertSort::kRunAlignment;
-  const int count = thread < kExpertsMax ? counts[thread] : 0, units = (count + kUnit - 1) / kUnit;
-  const int tiles = (count + params.tile_rows - 1) / params.tile_rows;
-  const int2 before = sums_before({units, tiles}, warps);
-  if (thread < kExpertsMax) next[thread] = before.x * kUnit;
-  if (thread == kExpertsMax - 1) *params.tile_count = before.y + tiles;
-  for (int t = 0; t < tiles; ++t) {  // rows spread evenly
-    const int begin = units * t / tiles * kUnit, end = min(units * (t + 1) / tiles * kUnit, count);
-    params.tiles[before.y + t] = {thread, before.x * kUnit + begin, end - begin,
-                                  narrowest_shape(end - begin, params.part_rows)};
-  }
-  __syncthreads();
-  for (int begin = thread; begin < entries; begin += kBatch * kSortThreads) {
-    int chosen[kBatch];
-    float weights[kBatch];
-    read_experts(params, begin, entries, chosen);
-#pragma unroll
-    for (int i = 0; i < kBatch; ++i) {
-      const int entry = begin + i * kSortThreads;
-      weights[i] = entry < entries ? params.weights[entry] : 0.f;
-    }
-#pragma unroll
-    for (int i = 0; i < kBatch; ++i) {
-      const int entry = begin + i * kSortThreads;
-      if (entry >= entries) continue;
-      const int position = chosen[i] >= 0 ? atomicAdd(&next[chosen[i]], 1) : -1;
-      params.positions[entry] = position;
-      if (position >= 0) params.sorted_weights[position] = weights[i];
-    }
-  }
-}
+// --- rows
 
 // Of one row: its places in the sorted order, -1 where there is none.
 __device__ void read_positions(const int* positions, long row, int k, int (&places)[ExpertSort::kTop]) {
@@ -114,11 +134,16 @@ __device__ void read_positions(const int* positions, long row, int k, int (&plac
 
 constexpr int kQuantizeThreads = 128;
 
-// A block a row; a warp takes groups of 256, eight numbers a lane. The scale is the largest magnitude / 448.
+// A block a row, and one that writes the tiles; a warp takes groups of 256, eight numbers a lane. The scale is the
+// largest magnitude / 448.
 __global__ void __launch_bounds__(kQuantizeThreads) expert_quantize_kernel(const ExpertQuantize params) {
   ptx::dependency_wait();
   ptx::dependents_launch();
   const long row = blockIdx.x;
+  if (row == params.rows) {
+    if (threadIdx.x < 32) write_tiles(params);
+    return;
+  }
   const int lane = threadIdx.x % 32, steps = (params.hidden + 127) / 128;
   int places[ExpertSort::kTop];
   read_positions(params.positions, row, params.k, places);
@@ -193,14 +218,16 @@ __global__ void __launch_bounds__(kCombineThreads) expert_combine_kernel(const E
 }  // namespace
 
 void launch_expert_sort(const ExpertSort& params, cudaStream_t stream) {
-  rose::cuda::launch(&expert_sort_kernel, "expert_sort",
-                     {.grid = dim3(1), .block = dim3(kSortThreads), .overlap_previous = true}, stream, params);
+  rose::cuda::launch(
+      &expert_sort_kernel, "expert_sort",
+      {.grid = dim3(static_cast<unsigned>(params.experts_held)), .block = dim3(kSortThreads), .overlap_previous = true},
+      stream, params);
 }
 
 void launch_expert_quantize(const ExpertQuantize& params, cudaStream_t stream) {
   rose::cuda::launch(
       &expert_quantize_kernel, "expert_quantize",
-      {.grid = dim3(static_cast<unsigned>(params.rows)), .block = dim3(kQuantizeThreads), .overlap_previous = true},
+      {.grid = dim3(static_cast<unsigned>(params.rows + 1)), .block = dim3(kQuantizeThreads), .overlap_previous = true},
       stream, params);
 }
 

@@ -64,10 +64,10 @@ std::vector<std::int32_t> random_ids(const Sizes& sizes, std::uint64_t seed) {
 
 void run(int threads, const Tensor& x, const Routing& routing, const ExpertWeights& weights, const Tensor& y) {
   const std::int64_t needed = experts_scratch_elements(Stream::cpu(1), {.rows_max = x.size(0),
-                                                                       .experts_per_token = routing.experts.size(1),
-                                                                       .experts_held = weights.down.experts,
-                                                                       .hidden = x.size(1),
-                                                                       .intermediate = weights.down.in});
+                                                                        .experts_per_token = routing.experts.size(1),
+                                                                        .experts_held = weights.down.experts,
+                                                                        .hidden = x.size(1),
+                                                                        .intermediate = weights.down.in});
   std::vector<float> memory(static_cast<std::size_t>(needed) + 16, std::nanf(""));  // poisoned
   const std::size_t shift = (64 - reinterpret_cast<std::uintptr_t>(memory.data()) % 64) % 64 / sizeof(float);
   const Tensor scratch(memory.data() + shift, DType::kF32, Device{}, {needed});
