@@ -1,4 +1,8 @@
 #include "ops/linear/linear_fp8_sm90.cuh"
 
-template void rose::ops::cuda::launch_linear_fp8<rose::ops::cuda::LinearFp8Config<160>>(const LinearFp8Params&, int,
-                                                                                        cudaStream_t);
+namespace rose::ops::cuda {
+
+template void launch_linear_fp8<LinearFp8Config<160, 1>>(const LinearFp8Params&, int, cudaStream_t);
+template void launch_linear_fp8<LinearFp8Config<160, 2>>(const LinearFp8Params&, int, cudaStream_t);
+
+}  // namespace rose::ops::cuda

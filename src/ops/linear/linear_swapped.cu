@@ -53,8 +53,8 @@ struct Config {
   static constexpr int kSums = kRows / 2;    // a thread's
   static constexpr int kGroups = kRows / 4;  // of 8 rows x 64 features
   // Where a cluster's sums meet: of its own for few rows, so that nobody has to wait until the ring is free.
-  static constexpr bool kOwnReceived = kRows <= 16;
-  static constexpr int kReceivedBytes = Shape::kSplitsMax * 2048;
+  static constexpr bool kOwnReceived = kRows <= 32;
+  static constexpr int kReceivedBytes = (kGroups + Shape::kSplitsMax - 1) * 2048;
   static constexpr int kStagingBytes = 2 * kStagingRows * kStagingPitch * 4;
   static constexpr int kBufferBytes = kOwnReceived && kReceivedBytes > kStagingBytes ? kReceivedBytes : kStagingBytes;
 };
@@ -67,6 +67,7 @@ struct alignas(1024) Shared {
   alignas(16) std::uint8_t buffer[Config::kBufferBytes];
   std::uint64_t full[Config::kStages];
   std::uint64_t empty[Config::kStages];
+  std::uint64_t received;  // counts the bytes of the sums that other blocks (and this one) store here
 };
 
 // Items are tiles; row tiles of the same features follow each other. A cluster has one item.
@@ -280,6 +281,12 @@ __device__ inline void store_f32(Shared<Config>& shared, const LinearSwappedPara
   }
 }
 
+// Groups of 8 rows x 64 features that a tile has.
+template <class Config>
+__device__ inline int groups_of(const LinearSwappedParams& params, int row) {
+  return min(Config::kGroups, (params.rows - row + 7) / 8 * 2);
+}
+
 // Adds the ranges of `in` up. Group u (of 8 rows, of 64 features: row group u / 2, warpgroup u % 2) belongs to block
 // u % splits of the cluster, whose shared memory gets it at [u / splits][rank it comes from][thread].
 template <class Config>
@@ -288,20 +295,20 @@ __device__ inline void reduce_cluster(Shared<Config>& shared, const LinearSwappe
   auto* received = reinterpret_cast<float4*>(Config::kOwnReceived ? shared.buffer : shared.weight[0]);
   const int warpgroup = threadIdx.x / 128, thread = threadIdx.x % 128;
   const int splits = params.splits, own = ptx::cluster_rank();
-  const int groups = min(Config::kGroups, (params.rows - row + 7) / 8 * 2);
-  if constexpr (!Config::kOwnReceived) ptx::cluster_arrive();
+  const int groups = groups_of<Config>(params, row);
+  const std::uint32_t counter = ptx::shared_address(&shared.received);
+  if constexpr (!Config::kOwnReceived) ptx::cluster_arrive_relaxed();
   ptx::cluster_wait();  // all blocks run, or, where the ring is written over, none multiplies any more
 #pragma unroll
   for (int i = 0; i < Config::kRows / 8; ++i) {
     const int group = i * 2 + warpgroup;
     if (group < groups) {
       const float4* slot = received + (group / splits * splits + own) * 128 + thread;
-      ptx::store_to_rank(ptx::shared_address(slot), group % splits, sums[4 * i], sums[4 * i + 1], sums[4 * i + 2],
-                         sums[4 * i + 3]);
+      ptx::store_async_to_rank(ptx::shared_address(slot), counter, group % splits, sums[4 * i], sums[4 * i + 1],
+                               sums[4 * i + 2], sums[4 * i + 3]);
     }
   }
-  ptx::cluster_arrive();
-  ptx::cluster_wait();
+  ptx::barrier_wait_cluster(&shared.received, 0);
   for (int slot = warpgroup; slot * splits + own < groups; slot += 2) {
     const int group = slot * splits + own;
     const float4* from = received + slot * splits * 128 + thread;
@@ -359,12 +366,18 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocks)
       ptx::barrier_init(&shared.full[stage], 1);
       ptx::barrier_init(&shared.empty[stage], 256);
     }
+    ptx::barrier_init(&shared.received, 1);
     ptx::barrier_init_fence();
+    if (params.splits > 1) {
+      const int row = static_cast<int>(blockIdx.x) / params.splits % row_tiles<Config>(params) * Config::kRows;
+      const int owned = (groups_of<Config>(params, row) + params.splits - 1 - ptx::cluster_rank()) / params.splits;
+      ptx::barrier_arrive_expect(&shared.received, owned * params.splits * 2048);
+    }
   }
   __syncthreads();
   const Range range = range_of(params);
   if constexpr (Config::kOwnReceived) {
-    if (params.splits > 1) ptx::cluster_arrive();  // this block runs: its shared memory may be written
+    if (params.splits > 1) ptx::cluster_arrive_relaxed();  // this block runs: its shared memory may be written
   }
   if (threadIdx.x < 256) {
     if constexpr (Config::kRebalance) ptx::registers_increase<232>();
@@ -373,10 +386,8 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocks)
     if constexpr (Config::kRebalance) ptx::registers_decrease<40>();
     if (threadIdx.x == 256) produce<Config>(shared, params, range);
     __syncwarp();
-    if (params.splits > 1) {  // the barriers of reduce_cluster: a cluster's barrier does not notice threads that end
-      if constexpr (!Config::kOwnReceived) ptx::cluster_arrive();
-      ptx::cluster_wait();
-      ptx::cluster_arrive();
+    if (params.splits > 1) {  // the barrier of reduce_cluster: a cluster's barrier does not notice threads that end
+      if constexpr (!Config::kOwnReceived) ptx::cluster_arrive_relaxed();
       ptx::cluster_wait();
     }
   }
@@ -409,11 +420,11 @@ template <bool kFp8>
 void launch_rows(const LinearSwappedParams& params, int multiprocessors, cudaStream_t stream) {
   switch (Shape::tile_rows(params.rows, kFp8)) {
     case 8:
-      return launch_config<Config<8, kFp8, 5, 2>>(params, multiprocessors, stream);
+      return launch_config<Config<8, kFp8, 11, 1>>(params, multiprocessors, stream);
     case 16:
-      return launch_config<Config<16, kFp8, 4, 2>>(params, multiprocessors, stream);
+      return launch_config<Config<16, kFp8, 10, 1>>(params, multiprocessors, stream);
     case 32:
-      return launch_config<Config<32, kFp8, 5, 2>>(params, multiprocessors, stream);
+      return launch_config<Config<32, kFp8, 9, 1>>(params, multiprocessors, stream);
     case 64:
       return launch_config<Config<64, kFp8, 8, 1>>(params, multiprocessors, stream);
     case 128:

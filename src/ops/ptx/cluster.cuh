@@ -16,20 +16,49 @@ __device__ inline int cluster_rank() {
 __device__ inline void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
 __device__ inline void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 
-// 16 bytes to the same shared-memory address of block `rank` of the cluster.
-__device__ inline void store_to_rank(std::uint32_t shared, int rank, float a, float b, float c, float d) {
+// The same without ordering memory: that two blocks run, or that products have read what they read. (A release becomes
+// a fence of the whole GPU.)
+__device__ inline void cluster_arrive_relaxed() {
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+}
+
+// 16 or 4 bytes to the same shared-memory address of block `rank` of the cluster, counted by the barrier there that
+// lies at `barrier` here: who waits for it (barrier_wait_cluster) sees them.
+__device__ inline void store_async_to_rank(std::uint32_t shared, std::uint32_t barrier, int rank, float a, float b,
+                                           float c, float d) {
   asm volatile(
-      "{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
-      "st.shared::cluster.v4.f32 [there], {%2, %3, %4, %5};\n}\n" ::"r"(shared),
-      "r"(rank), "f"(a), "f"(b), "f"(c), "f"(d)
+      "{\n.reg .b32 there, counter;\nmapa.shared::cluster.u32 there, %0, %2;\n"
+      "mapa.shared::cluster.u32 counter, %1, %2;\n"
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [there], {%3, %4, %5, %6}, [counter];\n}\n" ::"r"(
+          shared),
+      "r"(barrier), "r"(rank), "f"(a), "f"(b), "f"(c), "f"(d)
+      : "memory");
+}
+__device__ inline void store_async_to_rank(std::uint32_t shared, std::uint32_t barrier, int rank, float value) {
+  asm volatile(
+      "{\n.reg .b32 there, counter;\nmapa.shared::cluster.u32 there, %0, %2;\n"
+      "mapa.shared::cluster.u32 counter, %1, %2;\n"
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [there], %3, [counter];\n}\n" ::"r"(shared),
+      "r"(barrier), "r"(rank), "f"(value)
       : "memory");
 }
 
-// One arrival at the barrier at the same shared-memory address of block `rank` of the cluster.
+// Until the phase with this parity has completed; what other blocks of the cluster stored is visible then.
+__device__ inline void barrier_wait_cluster(std::uint64_t* barrier, int parity) {
+  asm volatile(
+      "{\n.reg .pred done;\nwaiting:\n"
+      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
+      "@!done bra waiting;\n}\n" ::"r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(barrier))),
+      "r"(parity)
+      : "memory");
+}
+
+// One arrival at the barrier at the same shared-memory address of block `rank` of the cluster: that the warp's reads
+// are done; orders no writes of other threads (a release by the cluster would become a fence of the whole GPU).
 __device__ inline void barrier_arrive_at_rank(std::uint64_t* barrier, int rank) {
   asm volatile(
       "{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
-      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there];\n}\n" ::"r"(
+      "mbarrier.arrive.shared::cluster.b64 _, [there];\n}\n" ::"r"(
           static_cast<std::uint32_t>(__cvta_generic_to_shared(barrier))),
       "r"(rank)
       : "memory");

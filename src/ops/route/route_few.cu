@@ -20,14 +20,6 @@ namespace {
 
 using Shape = RouteFewShape;
 
-__device__ inline void store_float_to_rank(std::uint32_t shared, int rank, float value) {
-  asm volatile(
-      "{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\nst.shared::cluster.f32 [there], %2;\n}\n" ::"r"(
-          shared),
-      "r"(rank), "f"(value)
-      : "memory");
-}
-
 // Part `rank` of rows [0, held) of a matrix, of which `valid_rows` exist, into shared memory; zeros elsewhere.
 __device__ inline void load_part(std::uint32_t shared, const std::uint16_t* from, long stride, int held, int valid_rows,
                                  int in, int pitch, int rank) {
@@ -75,6 +67,7 @@ __global__ void __cluster_dims__(Shape::kParts, 1, 1) __launch_bounds__(Shape::k
     route_few_kernel(const RouteLogits logits, const RouteChoice choice, const int pitch_bytes) {
   constexpr int kRows = 8 * kColumnBlocks;
   extern __shared__ float4 shared[];
+  __shared__ std::uint64_t received;                  // counts the bytes of the partial logits that come here
   auto* partials = reinterpret_cast<float*>(shared);  // [row / 8][part][expert]
   const std::uint32_t weight =
       ptx::shared_address(shared) + kColumnBlocks * Shape::kParts * RouteChoice::kExpertsMax * 4;
@@ -85,9 +78,16 @@ __global__ void __cluster_dims__(Shape::kParts, 1, 1) __launch_bounds__(Shape::k
   const int first_row = static_cast<int>(blockIdx.x) / Shape::kParts * kRows;
   const int rows = min(kRows, logits.rows - first_row);
 
+  if (threadIdx.x == 0) {
+    ptx::barrier_init(&received, 1);
+    ptx::barrier_init_fence();
+    const int owned = (rows + 7 - rank) / 8;
+    ptx::barrier_arrive_expect(&received, owned * Shape::kParts * held * static_cast<int>(sizeof(float)));
+  }
+  __syncwarp();
   load_part(weight, logits.weight, logits.in, held, logits.experts, logits.in, pitch_bytes, rank);
   ptx::copy_async_commit();
-  ptx::cluster_arrive();  // this block runs: its shared memory may be written
+  ptx::cluster_arrive_relaxed();  // this block runs: its shared memory may be written
   ptx::dependents_launch();
   ptx::dependency_wait();
   load_part(x, logits.x + first_row * logits.x_stride, logits.x_stride, kRows, rows, logits.in, pitch_bytes, rank);
@@ -107,16 +107,15 @@ __global__ void __cluster_dims__(Shape::kParts, 1, 1) __launch_bounds__(Shape::k
       if (i / 4 * 8 + row_of_eight < rows) {
         const float* to =
             partials + (i / 4 * Shape::kParts + rank) * RouteChoice::kExpertsMax + expert + lane / 4 + i % 4 / 2 * 8;
-        store_float_to_rank(ptx::shared_address(to), row_of_eight, sums[i / 4][i % 4]);
+        ptx::store_async_to_rank(ptx::shared_address(to), ptx::shared_address(&received), row_of_eight,
+                                 sums[i / 4][i % 4]);
       }
     }
   }
-  __syncwarp();
-  ptx::cluster_arrive();
-  ptx::cluster_wait();
-
   const int row = warp * 8 + rank;
   if (warp >= kColumnBlocks || row >= rows) return;
+  ptx::barrier_wait_cluster(&received, 0);
+  __syncwarp();
   unsigned keys[kHeldLogits];
 #pragma unroll
   for (int i = 0; i < kHeldLogits; ++i) {

@@ -36,7 +36,7 @@ struct RouteFewShape {
   static constexpr int kParts = 8;  // of `in`; blocks of a cluster
   static constexpr int kStepWidth = 64;
   static constexpr int kThreads = 256;
-  static constexpr int kSharedMax = 227 * 1024;
+  static constexpr int kSharedMax = 227 * 1024 - 64;  // a barrier lies beside
 
   static constexpr int steps(int in) { return (in + kParts * kStepWidth - 1) / (kParts * kStepWidth); }
   // Rows in shared memory lie an odd number of half lines apart: eight of them fall into different banks.
