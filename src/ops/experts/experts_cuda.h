@@ -37,7 +37,7 @@ std::size_t expert_work_bytes(const ExpertWorkShape& shape);
 
 struct ExpertWork {
   ExpertWorkShape shape;
-  void* memory = nullptr;  // device, expert_work_bytes(shape), aligned to 1024 bytes
+  void* memory = nullptr;  // device, expert_work_bytes(shape), aligned to 64 bytes
 };
 
 struct ExpertCall {
@@ -47,7 +47,7 @@ struct ExpertCall {
   float swiglu_limit;
   const ExpertWork& work;
   const Tensor& y;                // [rows, hidden] bf16
-  bool bf16_activations = false;  // never round activations to e4m3: exact, and slow for many rows
+  bool bf16_activations = false;  // never round activations to e4m3: exact, slow for many rows; MXFP4 only
 };
 
 // Few rows: weights exactly as stored against bf16 activations. Many rows: activations in e4m3, one scale for 256

@@ -10,8 +10,8 @@ namespace {
 static_assert(kExpertDecodeRowsMax == ExpertDecodeLimits::kRows);
 
 bool takes(const Weight& weight) {
-  return weight.format == WeightFormat::kMxfp4 && weight.experts > 0 && !weight.bias.empty() && weight.in % 32 == 0 &&
-         weight.out % 32 == 0 && weight.in <= ExpertDecodeLimits::kGroups * 32;
+  return weight.format == WeightFormat::kMxfp4 && weight.experts > 0 && weight.in % 32 == 0 && weight.out % 32 == 0 &&
+         weight.in <= ExpertDecodeLimits::kGroups * 32;
 }
 
 std::size_t activation_bytes(const ExpertDecodeShape& shape) {

@@ -10,7 +10,7 @@ namespace rose::ops::cuda {
 
 inline constexpr int kExpertDecodeRowsMax = 64;
 
-// Whether experts_decode takes these weights: MXFP4 with bias, both widths multiples of 32 and at most 2880.
+// Whether experts_decode takes these weights: MXFP4, both widths multiples of 32 and at most 2880.
 bool experts_decode_takes(const ExpertWeights& weights);
 
 struct ExpertDecodeShape {

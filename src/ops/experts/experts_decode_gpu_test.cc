@@ -31,6 +31,7 @@ struct Case {
   int rows, top, hidden, intermediate, experts, held, first;
   Choice choice = Choice::kSpread;
   bool extreme_scales = false;
+  bool down_bias = true;
 };
 
 struct Problem {
@@ -38,8 +39,8 @@ struct Problem {
       : x(testing::random_tensor(DType::kBf16, {c.rows, c.hidden}, 1, 3.f)),
         gate_up(testing::random_weight(WeightFormat::kMxfp4,
                                        {.experts = c.held, .out = 2 * c.intermediate, .in = c.hidden}, 2)),
-        down(testing::random_weight(WeightFormat::kMxfp4, {.experts = c.held, .out = c.hidden, .in = c.intermediate},
-                                    3)),
+        down(testing::random_weight(
+            WeightFormat::kMxfp4, {.experts = c.held, .out = c.hidden, .in = c.intermediate, .bias = c.down_bias}, 3)),
         chosen(DType::kI32, {c.rows, c.top}),
         weights(DType::kF32, {c.rows, c.top}) {
     for (int r = 0; r < c.rows; ++r) {
@@ -128,6 +129,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"some_held", 40, 4, 192, 320, 8, 3, 2}, Case{"some_held_few_rows", 5, 4, 192, 320, 8, 3, 2},
                       Case{"none_held", 6, 4, 192, 320, 16, 4, 8, Choice::kNoneHeld},
                       Case{"top_eight", 64, 8, 128, 64, 16, 16, 0}, Case{"top_one", 7, 1, 128, 64, 16, 16, 0},
+                      Case{"no_down_bias", 6, 4, 256, 320, 4, 4, 0, Choice::kSpread, false, false},
                       Case{"extreme_scales", 6, 4, 256, 320, 4, 4, 0, Choice::kSpread, true},
                       Case{"published_width_one_row", 1, 4, 2880, 2880, 4, 4, 0},
                       Case{"published_width", 20, 4, 2880, 2880, 5, 2, 1}),

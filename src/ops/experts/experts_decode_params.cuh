@@ -19,7 +19,7 @@ struct ExpertDecodeLimits {
 struct ExpertDecode {
   CUtensorMap scales;           // e8m0 [experts, in / 256, out_padded * 8], boxes of 1 x all x 16 features
   const std::uint8_t* payload;  // [experts, out, in / 2], low nibble = even element
-  const std::uint16_t* bias;    // [experts, out] bf16
+  const std::uint16_t* bias;    // [experts, out] bf16; null: none
   const int* experts;           // [rows, k] global ids
   const float* routing;         // [rows, k]
   const std::uint16_t* x;       // bf16; gate_up: [rows, in]; down: [rows * k, in]

@@ -302,8 +302,11 @@ __device__ inline void decode_finish(DecodeShared<C>& shared, const ExpertDecode
   for (int item = range.begin; item < range.end; ++item, in.advance()) {
     const int4 batch = shared.batches[item / range.tiles];
     const int feature = item % range.tiles * DecodeShared<C>::kFeatures + lane / 4 * 2;
-    const std::uint32_t bias = *reinterpret_cast<const std::uint32_t*>(
-        params.bias + static_cast<long>(batch.x) * params.out_features + feature);
+    std::uint32_t bias = 0;
+    if (params.bias != nullptr) {
+      bias = *reinterpret_cast<const std::uint32_t*>(params.bias + static_cast<long>(batch.x) * params.out_features +
+                                                     feature);
+    }
     const float even = ptx::bf16_low(bias), odd = ptx::bf16_high(bias);
     ptx::barrier_wait(&shared.sums_full[in.stage], in.phase);
     float4 total[C::kChunks];

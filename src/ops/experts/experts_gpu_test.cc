@@ -30,6 +30,7 @@ struct Case {
   int rows, hidden, intermediate, experts, held, first;
   Choice choice = Choice::kSpread;
   WeightFormat format = WeightFormat::kMxfp4;
+  bool down_bias = true;
 };
 
 std::uint64_t unsigned_of(int value) { return static_cast<std::uint64_t>(value); }
@@ -63,7 +64,7 @@ class Decoded {
     std::vector<double> y;
     for (std::int64_t o = 0; o < weight_.out; ++o) {
       const float* row = &numbers_[static_cast<std::size_t>((expert * weight_.out + o) * weight_.in)];
-      double sum = to_float(weight_.bias.as<Bf16>()[expert * weight_.out + o]);
+      double sum = weight_.bias.empty() ? 0 : to_float(weight_.bias.as<Bf16>()[expert * weight_.out + o]);
       for (std::size_t i = 0; i < x.size(); ++i) sum += row[i] * x[i];
       y.push_back(sum);
     }
@@ -88,7 +89,8 @@ std::vector<double> activation(const std::vector<double>& u, double limit) {
 struct Problem {
   explicit Problem(const Case& c)
       : gate_up(testing::random_weight(c.format, {.experts = c.held, .out = 2 * c.intermediate, .in = c.hidden}, 2)),
-        down(testing::random_weight(c.format, {.experts = c.held, .out = c.hidden, .in = c.intermediate}, 3)),
+        down(testing::random_weight(
+            c.format, {.experts = c.held, .out = c.hidden, .in = c.intermediate, .bias = c.down_bias}, 3)),
         x(DType::kBf16, {c.rows, c.hidden}),
         chosen(DType::kI32, {c.rows, kTop}),
         weights(DType::kF32, {c.rows, kTop}) {
@@ -221,6 +223,7 @@ INSTANTIATE_TEST_SUITE_P(
                       same("fp8_rows_65", 65, kFp8), same("fp8_rows_300", 300, kFp8),
                       Case{"spread", 513, 256, 320, 32, 32, 0},
                       Case{"most_take_one", 300, 256, 320, 64, 64, 0, Choice::kMostTakeOne},
+                      Case{"no_down_bias", 70, 256, 320, 8, 8, 0, Choice::kSpread, WeightFormat::kMxfp4, false},
                       Case{"whole_steps", 70, 128, 128, 8, 8, 0}, Case{"odd_widths", 70, 192, 352, 8, 8, 0},
                       Case{"odder_widths", 70, 96, 160, 8, 8, 0}, Case{"some_held", 300, 192, 320, 16, 3, 2},
                       Case{"many_experts", 40, 64, 96, 256, 256, 0}, Case{"shards_736", 20, 512, 736, 4, 4, 0},

@@ -73,7 +73,7 @@ struct ExpertProduct {
   const float* x_scales;              // gate_up: [in / 256, positions_stride], one a row and 256 of `in`; down: 1 / 8
   const std::uint8_t* weight_scales;  // mxfp4: [experts, in / 256, out_padded, 8] e8m0
   const float* weight_bases;          // [experts, out_padded / 128, stages]: in / 256 (mxfp4), in / 128 (fp8)
-  const std::uint16_t* bias;          // [experts, out] bf16
+  const std::uint16_t* bias;          // [experts, out] bf16; null: none
   const int4* tiles;
   const int* tile_count;
   const float* sorted_weights;  // down: routing weight of each position

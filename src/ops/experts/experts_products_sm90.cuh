@@ -310,15 +310,18 @@ __device__ inline float product_swiglu(float gate, float up, float limit) {
   return gate * sigmoid * (up + 1.f);
 }
 
+// Of features `feature` and the next, as bf16.
+__device__ inline std::uint32_t product_bias(const ExpertProduct& params, int expert, int feature) {
+  if (params.bias == nullptr || feature >= params.out_features) return 0;
+  return *reinterpret_cast<const std::uint32_t*>(params.bias + static_cast<long>(expert) * params.out_features +
+                                                 feature);
+}
+
 template <int kParts, int kN>
 __device__ __forceinline__ void store_activations(const ExpertProduct& params, const ProductTile& tile,
                                                   const ProductLane& lane, const float (&total)[kParts][kN / 2]) {
   const int feature = tile.column + lane.pair() * 2;
-  std::uint32_t bias = 0;
-  if (feature < params.out_features) {
-    bias = *reinterpret_cast<const std::uint32_t*>(params.bias + static_cast<long>(tile.expert) * params.out_features +
-                                                   feature);
-  }
+  const std::uint32_t bias = product_bias(params, tile.expert, feature);
   const float gate_bias = ptx::bf16_low(bias), up_bias = ptx::bf16_high(bias);
   // 64 activations of a step of 128: every other eight bytes. Where the step's other half has no tile, zeros go there.
   const int half = tile.column / 128 % 2;
@@ -352,8 +355,7 @@ __device__ __forceinline__ void store_weighted(const ExpertProduct& params, cons
                                                const ProductLane& lane, const float (&total)[kParts][kN / 2]) {
   const int feature = tile.column + lane.pair() * 2;
   if (feature >= params.out_features) return;
-  const std::uint32_t bias = *reinterpret_cast<const std::uint32_t*>(
-      params.bias + static_cast<long>(tile.expert) * params.out_features + feature);
+  const std::uint32_t bias = product_bias(params, tile.expert, feature);
   const long row_features = made_here(params.out_features);
   const float even_bias = ptx::bf16_low(bias), odd_bias = ptx::bf16_high(bias);
   std::uint16_t* out = static_cast<std::uint16_t*>(params.out) + tile.position * row_features + feature;
