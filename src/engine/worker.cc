@@ -39,7 +39,8 @@ Worker::Worker(std::unique_ptr<Model> model, std::unique_ptr<Communicator> commu
     : limits_(limits), model_(std::move(model)), communicator_(std::move(communicator)), stream_(std::move(stream)) {
   const BatchLimits& batch = limits_.batch;
   arena_ = std::make_unique<Arena>(stream_.device(), bytes(*model_, limits_), "engine");
-  arena_->zero();  // on a GPU memory comes with what lay in it, and 0 * NaN is NaN
+  // A GPU's memory comes with what lay in it, and 0 * NaN is NaN; the CPU's is zero pages that cost nothing untouched.
+  if (!stream_.device().is_cpu()) arena_->zero();
   host_ = Arena::pinned(kStepsInFlightMax * result_bytes(batch), "results");
   kv_ = std::make_unique<KvCache>(model_->kv_sets(), limits_.pages, limits_.kv, *arena_);
   model_->take_scratch(model_limits(batch), *arena_);

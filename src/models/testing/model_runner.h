@@ -54,7 +54,7 @@ class ModelRunner {
                                      "runner");
     kv_ = std::make_unique<KvCache>(sets_, pages, shape, *arena_);
     model.take_scratch(limits, *arena_);
-    arena_->zero();
+    if (!stream.device().is_cpu()) arena_->zero();
     sequences_.resize(static_cast<std::size_t>(options.sequences_max));
     for (Sequence& sequence : sequences_) sequence.sets.resize(sets_.size());
     // Handed out from the end and not in order, so that no code can get away with assuming neighbours.
