@@ -19,6 +19,9 @@ if(ROSE_CUDA)
   # Spills and local arrays in a kernel are build errors.
   add_compile_options(
     $<$<COMPILE_LANGUAGE:CUDA>:-Xptxas=--warn-on-local-memory-usage,--warn-on-spills,-Werror>)
+  if(ROSE_RACECHECK)  # every lane arrives at barriers (ops/ptx/barrier.cuh)
+    add_compile_definitions($<$<COMPILE_LANGUAGE:CUDA>:ROSE_RACECHECK>)
+  endif()
 endif()
 
 # g++ 12 -O3 reports the empty payload of std::optional (maybe-uninitialized) and literals added to strings (restrict).

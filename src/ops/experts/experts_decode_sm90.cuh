@@ -258,7 +258,7 @@ __device__ inline void decode_consume(DecodeShared<C>& shared, const ExpertDecod
       }
     }
     __syncwarp();
-    if (lane == 0) ptx::barrier_arrive(&shared.empty[ring.stage]);
+    ptx::barrier_arrive_warp(&shared.empty[ring.stage]);
     ptx::barrier_wait(&shared.sums_empty[out.stage], out.phase ^ 1);
 #pragma unroll
     for (int chunk = 0; chunk < C::kChunks; ++chunk) {
@@ -266,7 +266,7 @@ __device__ inline void decode_consume(DecodeShared<C>& shared, const ExpertDecod
       shared.sums[out.stage][chunk][warp][lane] = {sums[chunk][0], sums[chunk][1], sums[chunk][2], sums[chunk][3]};
     }
     __syncwarp();
-    if (lane == 0) ptx::barrier_arrive(&shared.sums_full[out.stage]);
+    ptx::barrier_arrive_warp(&shared.sums_full[out.stage]);
   }
 }
 
@@ -321,7 +321,7 @@ __device__ inline void decode_finish(DecodeShared<C>& shared, const ExpertDecode
       }
     }
     __syncwarp();
-    if (lane == 0) ptx::barrier_arrive(&shared.sums_empty[in.stage]);
+    ptx::barrier_arrive_warp(&shared.sums_empty[in.stage]);
 #pragma unroll
     for (int chunk = 0; chunk < C::kChunks; ++chunk) {
       const int slot = chunk * 8 + lane % 4 * 2;
@@ -346,11 +346,11 @@ __device__ inline void decode_setup(DecodeShared<C>& shared) {
   if (threadIdx.x != 0) return;
   for (int stage = 0; stage < C::kStages; ++stage) {
     ptx::barrier_init(&shared.full[stage], 1);
-    ptx::barrier_init(&shared.empty[stage], C::kWarps);
+    ptx::barrier_init(&shared.empty[stage], C::kWarps * ptx::kWarpArrivals);
   }
   for (int buffer = 0; buffer < 2; ++buffer) {
-    ptx::barrier_init(&shared.sums_full[buffer], C::kWarps);
-    ptx::barrier_init(&shared.sums_empty[buffer], 1);
+    ptx::barrier_init(&shared.sums_full[buffer], C::kWarps * ptx::kWarpArrivals);
+    ptx::barrier_init(&shared.sums_empty[buffer], ptx::kWarpArrivals);
   }
   ptx::barrier_init_fence();
 }

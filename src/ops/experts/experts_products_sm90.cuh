@@ -292,11 +292,9 @@ __device__ __forceinline__ void product_join(ProductShared<C>& shared, ProductRi
     }
   }
   __syncwarp();
-  if (lane.thread == 0) {
-    ptx::barrier_arrive(&shared.empty[stage]);
+  ptx::barrier_arrive_warp(&shared.empty[stage]);
 #pragma unroll
-    for (int i = 0; i < kXs; ++i) ptx::barrier_arrive(&shared.x_empty[x_stages[i]]);
-  }
+  for (int i = 0; i < kXs; ++i) ptx::barrier_arrive_warp(&shared.x_empty[x_stages[i]]);
   rings.weights.advance();
 }
 
@@ -450,11 +448,11 @@ __device__ inline void product_setup(ProductShared<C>& shared) {
   shared.ones = 0x01010101u;
   for (int stage = 0; stage < C::kStages; ++stage) {
     ptx::barrier_init(&shared.full[stage], 1);
-    ptx::barrier_init(&shared.empty[stage], 8);
+    ptx::barrier_init(&shared.empty[stage], 8 * ptx::kWarpArrivals);
   }
   for (int stage = 0; stage < C::kXStages; ++stage) {
     ptx::barrier_init(&shared.x_full[stage], 1);
-    ptx::barrier_init(&shared.x_empty[stage], 8);
+    ptx::barrier_init(&shared.x_empty[stage], 8 * ptx::kWarpArrivals);
   }
   ptx::barrier_init_fence();
 }
