@@ -22,11 +22,11 @@ namespace {
 constexpr std::uint64_t kRandomWeightsSeed = 1;  // the same weights in every run: logits can be compared
 
 std::unique_ptr<WeightSource> open_source(const LoadOptions& options, const std::string& path) {
-  std::unique_ptr<WeightSource> source = open_weights(path);
-  if (options.random_weights.empty()) return source;
-  if (!options.checkpoint.empty()) {
+  if (!options.random_weights.empty() && !options.checkpoint.empty()) {
     throw StartError("give a checkpoint or --random-weights, not both", kExitUsage);
   }
+  std::unique_ptr<WeightSource> source = open_weights(path);
+  if (options.random_weights.empty()) return source;
   // The text side of the embedded model: random weights have nothing to say, and any tokenizer says it.
   return open_random_weights(options.random_weights, kRandomWeightsSeed, std::string(source->tokenizer_json()));
 }
