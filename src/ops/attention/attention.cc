@@ -57,7 +57,8 @@ void attention(const Stream& stream, const Tensor& q, const KvLayer& kv, const A
   CHECK(q.contiguous(), "attention: q {} is not contiguous", q.describe());
   const std::int64_t heads = q.size(1);
   const std::int64_t head_dim = q.size(2);
-  check_tensor(stream, "attention: keys", kv.keys, {DType::kBf16, DType::kF32}, {-1, -1, kv.page_size, head_dim});
+  check_tensor(stream, "attention: keys", kv.keys, {DType::kBf16, DType::kF32, DType::kF8E4M3},
+               {-1, -1, kv.page_size, head_dim});
   const std::int64_t kv_heads = kv.kv_heads();
   check_tensor(stream, "attention: values", kv.values, {kv.keys.dtype()},
                {kv.keys.size(0), kv_heads, kv.page_size, head_dim});

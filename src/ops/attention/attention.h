@@ -48,8 +48,9 @@ void plan_attention(const Stream& stream, const AttentionPlan& plan, int page_si
 
 // Row r of sequence s has position context_lengths[s] - rows_of(s) + (r - row_offsets[s]).
 void attention(const Stream& stream,
-               const Tensor& q,  // [rows, heads, head_dim] f32 or bf16, rotated
-               const KvLayer& kv, const AttentionPlan& plan,
+               const Tensor& q,    // [rows, heads, head_dim] f32 or bf16, rotated
+               const KvLayer& kv,  // f32, bf16 or e4m3
+               const AttentionPlan& plan,
                const Tensor& sinks,  // [heads] bf16
                float scale,
                const Tensor& out);  // [rows, heads * head_dim]

@@ -9,8 +9,9 @@ namespace rose::ops::ref {
 namespace {
 
 double at(const Tensor& tensor, std::int64_t index) {
-  return tensor.dtype() == DType::kF32 ? static_cast<double>(static_cast<const float*>(tensor.raw())[index])
-                                       : static_cast<double>(to_float(static_cast<const Bf16*>(tensor.raw())[index]));
+  if (tensor.dtype() == DType::kF32) return static_cast<const float*>(tensor.raw())[index];
+  if (tensor.dtype() == DType::kF8E4M3) return to_float(static_cast<const F8E4M3*>(tensor.raw())[index]);
+  return to_float(static_cast<const Bf16*>(tensor.raw())[index]);
 }
 
 // One query head of one row: position `position` of sequence `s`.

@@ -131,6 +131,9 @@ std::vector<Case> cases() {
       {"whole_prompt", full, {{70, 70}}},
       {"page_of_one", {.heads = 4, .kv_heads = 2, .page_size = 1}, {{37, 5}}},
       {"f32_cache", {.heads = 4, .kv_heads = 4, .kv = DType::kF32}, {{90, 33}, {2, 1}}},
+      {"e4m3_cache", {.heads = 8, .kv_heads = 2, .kv = DType::kF8E4M3}, {{90, 33}, {2, 1}, {700, 1}}},
+      {"e4m3_window", {.heads = 8, .kv_heads = 2, .window = 128, .kv = DType::kF8E4M3}, {{128, 1}, {600, 70}}},
+      {"e4m3_narrow_head", {.heads = 4, .kv_heads = 2, .head_dim = 20, .kv = DType::kF8E4M3}, {{50, 9}}},
       {"many_heads", {.heads = 64, .kv_heads = 8}, {{40, 2}, {100, 1}}},
       {"odd_group", {.heads = 6, .kv_heads = 2, .head_dim = 48}, {{50, 9}}},
       {"narrow_head_falls_back", {.heads = 4, .kv_heads = 2, .head_dim = 20}, {{50, 9}}},
@@ -157,8 +160,12 @@ TEST_P(Attention, MatchesTheReferenceAndNeverReadsWhatIsInvisible) {
 }
 
 // The reference itself against sums written out in full for one query.
-TEST(AttentionReference, WeightsAreSoftmaxWithTheSinkInTheDenominator) {
-  Scene scene({.heads = 2, .kv_heads = 1, .head_dim = 16, .page_size = 4, .kv = DType::kF32}, {{3, 1}}, 5);
+class AttentionReference : public ::testing::TestWithParam<DType> {};
+INSTANTIATE_TEST_SUITE_P(Caches, AttentionReference, ::testing::Values(DType::kF32, DType::kBf16, DType::kF8E4M3),
+                         [](const auto& c) { return std::string(dtype_name(c.param)); });
+
+TEST_P(AttentionReference, WeightsAreSoftmaxWithTheSinkInTheDenominator) {
+  Scene scene({.heads = 2, .kv_heads = 1, .head_dim = 16, .page_size = 4, .kv = GetParam()}, {{3, 1}}, 5);
   const OwnedTensor out = scene.run_reference();
   for (int head = 0; head < 2; ++head) {
     double weights[3];
@@ -225,6 +232,26 @@ TEST(AttentionWindow, AWindowLongerThanTheContextIsNoWindow) {
 
 class AttentionBits : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Windows, AttentionBits, ::testing::Values(0, 128));
+
+// A row that sees one position alone, and a sink without weight: the value comes out as it is. 4 KV heads of 64 hold
+// every code, each value exact in f32.
+TEST(Attention, EveryE4m3CodeIsReadAsItsValue) {
+  const Scene scene({.heads = 4, .kv_heads = 4, .kv = DType::kF8E4M3}, {{1, 1}}, 13);
+  for (int head = 0; head < 4; ++head) {
+    scene.sinks->as<Bf16>()[head] = to_bf16(-1e4f);
+    for (int d = 0; d < 64; ++d) {
+      scene.values->as<F8E4M3>()[scene.element(0, 0, head) + d] = {static_cast<std::uint8_t>(head * 64 + d)};
+    }
+  }
+  const OwnedTensor out = scene.run(1);
+  for (int code = 0; code < 256; ++code) {
+    const double want = to_float(F8E4M3{static_cast<std::uint8_t>(code)}), got = testing::element(*out, code);
+    EXPECT_TRUE(got == want || (std::isnan(got) && std::isnan(want))) << code << ": " << got << " for " << want;
+  }
+  scene.keys->as<F8E4M3>()[scene.element(0, 0, 2) + 5] = {0xff};  // NaN in a key: its heads alone
+  const OwnedTensor broken = scene.run(1);
+  for (int head = 0; head < 4; ++head) EXPECT_EQ(std::isnan(testing::element(*broken, head * 64)), head == 2);
+}
 
 // One prompt at once, in chunks, and row by row as in decode: the same values.
 TEST_P(AttentionBits, ARowIsTheSameInAPromptAChunkAndADecodeStep) {

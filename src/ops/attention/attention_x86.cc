@@ -65,6 +65,19 @@ struct Places {
   }
 };
 
+// e4m3 as floats, exact. An exponent of 0 is a subnormal: with the bias moved it reads 2^-7 * (1 + m / 8), and stands
+// for 2^-6 * m / 8.
+template <class D32>
+HWY_INLINE V decode_e4m3(hn::Vec<D32> codes, D32 d32) {
+  const D d;
+  const auto magnitude = hn::And(codes, hn::Set(d32, 0x7f));
+  const V normal = hn::BitCast(d, hn::Add(hn::ShiftLeft<20>(magnitude), hn::Set(d32, 120u << 23)));
+  const V subnormal = hn::Sub(hn::Add(normal, normal), hn::Set(d, 0x1p-6f));
+  const V finite = hn::IfThenElse(hn::RebindMask(d, hn::Lt(magnitude, hn::Set(d32, 8))), subnormal, normal);
+  const V value = hn::IfThenElse(hn::RebindMask(d, hn::Eq(magnitude, hn::Set(d32, 0x7f))), hn::NaN(d), finite);
+  return hn::Or(value, hn::BitCast(d, hn::ShiftLeft<24>(hn::And(codes, hn::Set(d32, 0x80)))));
+}
+
 // Rows of keys or values of one block as floats: [kKeyBlock][head_dim], zeros outside [begin, end).
 void load_block(const Places& places, const Tensor& from, std::int64_t head_dim, float* HWY_RESTRICT rows) {
   const D d;
@@ -74,6 +87,13 @@ void load_block(const Places& places, const Tensor& from, std::int64_t head_dim,
       std::fill(rows, rows + head_dim, 0.0f);
     } else if (from.dtype() == DType::kF32) {
       std::memcpy(rows, static_cast<const float*>(from.raw()) + element, static_cast<std::size_t>(head_dim) * 4);
+    } else if (from.dtype() == DType::kF8E4M3) {
+      const hn::Rebind<std::uint8_t, D> d8;
+      const hn::RebindToUnsigned<D> d32;
+      const auto* codes = static_cast<const std::uint8_t*>(from.raw()) + element;
+      for (std::int64_t i = 0; i < head_dim; i += kLanes) {
+        hn::Store(decode_e4m3(hn::PromoteTo(d32, hn::LoadU(d8, codes + i)), d32), d, rows + i);
+      }
     } else {
       const hn::Rebind<std::uint16_t, D> d16;
       const hn::RebindToUnsigned<D> d32;

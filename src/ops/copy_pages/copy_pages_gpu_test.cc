@@ -80,6 +80,8 @@ TEST(CudaCopyPages, EqualsTheReferenceBetweenLayers) {
   expect_reference_between(Layer(DType::kF32, 5, 3, 3, 20, 1), Layer(DType::kF32, 8, 3, 3, 20, 5),
                            random_pairs(17, 5, 8));
   expect_reference_between(Layer(DType::kBf16, 3, 4, 1, 8, 1), Layer(DType::kBf16, 2, 4, 1, 8, 5), {});
+  expect_reference_between(Layer(DType::kF8E4M3, 9, 32, 8, 64, 1), Layer(DType::kF8E4M3, 7, 32, 8, 64, 5),
+                           random_pairs(21, 9, 7));
 }
 
 TEST(CudaCopyPages, LaterPairsReadWhatEarlierOnesWrote) {

@@ -14,9 +14,9 @@ struct Layer {
   OwnedTensor keys, values;
   KvLayer kv;
 
-  Layer(std::int64_t pages, std::uint64_t seed) {
-    keys = testing::random_tensor(DType::kBf16, {pages, 2, 4, 8}, seed);
-    values = testing::random_tensor(DType::kBf16, {pages, 2, 4, 8}, seed + 1);
+  Layer(std::int64_t pages, std::uint64_t seed, DType dtype = DType::kBf16) {
+    keys = testing::random_tensor(dtype, {pages, 2, 4, 8}, seed);
+    values = testing::random_tensor(dtype, {pages, 2, 4, 8}, seed + 1);
     kv = {*keys, *values, 4};
   }
 };
@@ -27,10 +27,14 @@ OwnedTensor pairs(const std::vector<std::int32_t>& flat) {
   return tensor;
 }
 
-TEST(CopyPages, CopiesKeysAndValuesOfTheNamedPagesAlone) {
-  const Layer from(5, 1);
-  Layer to(3, 7);
-  const Layer before(3, 7);
+class CopyPages : public ::testing::TestWithParam<DType> {};
+INSTANTIATE_TEST_SUITE_P(Caches, CopyPages, ::testing::Values(DType::kF32, DType::kBf16, DType::kF8E4M3),
+                         [](const auto& c) { return std::string(dtype_name(c.param)); });
+
+TEST_P(CopyPages, CopiesKeysAndValuesOfTheNamedPagesAlone) {
+  const Layer from(5, 1, GetParam());
+  Layer to(3, 7, GetParam());
+  const Layer before(3, 7, GetParam());
   copy_pages(Stream::cpu(1), from.kv, to.kv, *pairs({4, 0, 1, 2}));
   EXPECT_EQ(testing::bit_difference(to.keys->rows(0, 1), from.keys->rows(4, 5)), "");
   EXPECT_EQ(testing::bit_difference(to.values->rows(0, 1), from.values->rows(4, 5)), "");
@@ -40,9 +44,9 @@ TEST(CopyPages, CopiesKeysAndValuesOfTheNamedPagesAlone) {
   EXPECT_EQ(testing::bit_difference(to.values->rows(1, 2), before.values->rows(1, 2)), "");
 }
 
-TEST(CopyPages, WorksWithinOneCacheAndInOrder) {
-  Layer layer(4, 1);
-  const Layer before(4, 1);
+TEST_P(CopyPages, WorksWithinOneCacheAndInOrder) {
+  Layer layer(4, 1, GetParam());
+  const Layer before(4, 1, GetParam());
   copy_pages(Stream::cpu(1), layer.kv, layer.kv, *pairs({0, 1, 1, 2, 3, 3}));
   EXPECT_EQ(testing::bit_difference(layer.keys->rows(2, 3), before.keys->rows(0, 1)), "");
   EXPECT_EQ(testing::bit_difference(layer.keys->rows(3, 4), before.keys->rows(3, 4)), "");

@@ -24,6 +24,27 @@ __device__ inline std::uint16_t pack_e4m3(float low, float high) {
   return packed;
 }
 
+// Two e4m3, the first in the lower byte, as f16 and as bf16: both exact, NaN stays NaN.
+__device__ inline std::uint32_t e4m3_to_f16(std::uint32_t lower_half) {
+  std::uint32_t packed;
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(packed) : "h"(static_cast<std::uint16_t>(lower_half)));
+  return packed;
+}
+__device__ inline std::uint32_t e4m3_to_bf16(std::uint32_t lower_half) {
+  float low, high;
+  asm("{\n.reg .b16 l, h;\nmov.b32 {l, h}, %2;\ncvt.f32.f16 %0, l;\ncvt.f32.f16 %1, h;\n}\n"
+      : "=f"(low), "=f"(high)
+      : "r"(e4m3_to_f16(lower_half)));
+  return pack_bf16(low, high);
+}
+
+// Two floats as f16, `low` in the lower half; nearest, ties to even.
+__device__ inline std::uint32_t pack_f16(float low, float high) {
+  std::uint32_t packed;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+  return packed;
+}
+
 __device__ inline float exp2_fast(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));

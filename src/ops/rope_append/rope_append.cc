@@ -40,7 +40,8 @@ void rope_append(const Stream& stream, const Tensor& qkv, const Tensor& position
   const auto head_dim = static_cast<std::int64_t>(rope.frequencies.size()) * 2;
   check_tensor(stream, "rope_append: q", q, {DType::kF32, DType::kBf16}, {-1, -1, head_dim});
   const std::int64_t rows = q.size(0);
-  check_tensor(stream, "rope_append: keys", kv.keys, {DType::kBf16, DType::kF32}, {-1, -1, kv.page_size, head_dim});
+  check_tensor(stream, "rope_append: keys", kv.keys, {DType::kBf16, DType::kF32, DType::kF8E4M3},
+               {-1, -1, kv.page_size, head_dim});
   check_tensor(stream, "rope_append: values", kv.values, {kv.keys.dtype()},
                {kv.keys.size(0), kv.kv_heads(), kv.page_size, head_dim});
   CHECK(q.contiguous() && kv.keys.contiguous() && kv.values.contiguous(),

@@ -55,17 +55,28 @@ __device__ inline uint4 pack(const float (&x)[kPairs]) {
           ptx::pack_bf16(x[6], x[7])};
 }
 
-// Where head `head` of row `row` goes; null: nowhere.
-__device__ inline std::uint16_t* target_of(const RopeAppendParams& params, std::int64_t row, int head, int slot) {
+// The cache is rounded from f32, once.
+__device__ inline uint2 pack_e4m3(const float (&x)[kPairs]) {
+  const auto four = [&](int i) {
+    return static_cast<std::uint32_t>(ptx::pack_e4m3(x[i], x[i + 1])) |
+           static_cast<std::uint32_t>(ptx::pack_e4m3(x[i + 2], x[i + 3])) << 16;
+  };
+  return {four(0), four(4)};
+}
+
+// Where head `head` of row `row` goes, in a cache of T; null: nowhere.
+template <class T>
+__device__ inline void* target_of(const RopeAppendParams& params, std::int64_t row, int head, int slot) {
   if (head < params.heads) return params.q + (row * params.heads + head) * RopeAppendParams::kHeadDim;
   if (slot < 0 || slot >= params.slots_all) return nullptr;
   const bool is_key = head < params.heads + params.kv_heads;
   const int kv_head = head - params.heads - (is_key ? 0 : params.kv_heads);
   const std::int64_t page = slot / params.page_size;
   const std::int64_t at = (page * params.kv_heads + kv_head) * params.page_size + slot % params.page_size;
-  return (is_key ? params.keys : params.values) + at * RopeAppendParams::kHeadDim;
+  return static_cast<T*>(is_key ? params.keys : params.values) + at * RopeAppendParams::kHeadDim;
 }
 
+template <class T>
 __device__ inline void rope_append_heads(const RopeAppendParams& params, std::int64_t row, int first_head,
                                          float frequency) {
   const int lane = threadIdx.x % 32, unit = lane % kLanesHead;
@@ -94,12 +105,20 @@ __device__ inline void rope_append_heads(const RopeAppendParams& params, std::in
     low[i] = rotates ? x * cosine - y * sine : x;
     high[i] = rotates ? y * cosine + x * sine : y;
   }
-  std::uint16_t* to = inside ? target_of(params, row, head, slot) : nullptr;
-  if (to == nullptr) return;
+  void* target = inside ? target_of<T>(params, row, head, slot) : nullptr;
+  if (target == nullptr) return;
+  if (sizeof(T) == 1 && head >= params.heads) {
+    auto* to = static_cast<std::uint8_t*>(target) + unit * kPairs;
+    *reinterpret_cast<uint2*>(to) = pack_e4m3(low);
+    *reinterpret_cast<uint2*>(to + kHalf) = pack_e4m3(high);
+    return;
+  }
+  auto* to = static_cast<std::uint16_t*>(target);
   *reinterpret_cast<uint4*>(to + unit * kPairs) = pack(low);
   *reinterpret_cast<uint4*>(to + kHalf + unit * kPairs) = pack(high);
 }
 
+template <class T>  // of the cache's elements: 16 bits of bf16, 8 of e4m3
 __global__ void __launch_bounds__(RopeAppendParams::kThreads)
     rope_append_kernel(const __grid_constant__ RopeAppendParams params) {
   const float frequency = params.frequencies[threadIdx.x % 32];  // no kernel writes it: need not wait
@@ -110,21 +129,27 @@ __global__ void __launch_bounds__(RopeAppendParams::kThreads)
   const int warp = blockIdx.x * (RopeAppendParams::kThreads / 32) + threadIdx.x / 32;
   const int row = warp / groups;
   if (row < params.rows) {
-    rope_append_heads(params, row, warp % groups * RopeAppendParams::kWarpHeads, frequency);
+    rope_append_heads<T>(params, row, warp % groups * RopeAppendParams::kWarpHeads, frequency);
   }
 }
 
-}  // namespace
-
-void launch_rope_append(const RopeAppendParams& params, cudaStream_t stream) {
+template <class T>
+void launch(const RopeAppendParams& params, cudaStream_t stream) {
   constexpr int kWarps = RopeAppendParams::kThreads / 32;
   const int groups =
       (params.heads + 2 * params.kv_heads + RopeAppendParams::kWarpHeads - 1) / RopeAppendParams::kWarpHeads;
-  rose::cuda::launch(&rope_append_kernel, "rope_append",
+  rose::cuda::launch(&rope_append_kernel<T>, "rope_append",
                      {.grid = dim3(static_cast<unsigned>((params.rows * groups + kWarps - 1) / kWarps)),
                       .block = dim3(RopeAppendParams::kThreads),
                       .overlap_previous = true},
                      stream, params);
+}
+
+}  // namespace
+
+void launch_rope_append(const RopeAppendParams& params, cudaStream_t stream) { launch<std::uint16_t>(params, stream); }
+void launch_rope_append_e4m3(const RopeAppendParams& params, cudaStream_t stream) {
+  launch<std::uint8_t>(params, stream);
 }
 
 }  // namespace rose::ops::cuda

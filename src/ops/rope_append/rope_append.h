@@ -32,7 +32,7 @@ void rope_append(const Stream& stream,
                  const Tensor& positions,  // [rows] i32
                  const Tensor& slots,      // [rows] i32, page * page_size + offset
                  const Rope& rope,
-                 KvLayer& kv,       // out: row r of keys and values at slots[r]
+                 KvLayer& kv,       // out: row r of keys and values at slots[r]; f32, bf16 or e4m3
                  const Tensor& q);  // out: [rows, heads, head_dim], rotated
 
 namespace ref {

@@ -17,13 +17,14 @@ struct RopeAppendParams {
   const int* slots;          // [rows]
   const float* frequencies;  // [32], radians a position
   std::uint16_t* q;          // [rows, heads, 64] bf16
-  std::uint16_t* keys;       // [slots_all / page_size, kv_heads, page_size, 64] bf16
-  std::uint16_t* values;
+  void* keys;                // [slots_all / page_size, kv_heads, page_size, 64] bf16, or e4m3
+  void* values;
   std::int64_t qkv_stride;  // elements
   std::int64_t slots_all;
   float concentration;
   int rows, heads, kv_heads, page_size;
 };
 void launch_rope_append(const RopeAppendParams& params, cudaStream_t stream);
+void launch_rope_append_e4m3(const RopeAppendParams& params, cudaStream_t stream);
 
 }  // namespace rose::ops::cuda

@@ -35,6 +35,13 @@ struct Angles {
   }
 };
 
+// Row `row` of the cache, rounded once, to its dtype. e4m3 without a scale: kv_cache.h says why.
+void write_cache_row(const Tensor& cache, std::int64_t row, std::int64_t count, const float* values) {
+  if (cache.dtype() != DType::kF8E4M3) return write_row(cache, row, 0, count, values);
+  F8E4M3* to = cache.row<F8E4M3>(row);
+  for (std::int64_t i = 0; i < count; ++i) to[i] = to_f8e4m3(values[i]);
+}
+
 }  // namespace
 
 void rope_append(const Stream& stream, const Tensor& qkv, const Tensor& positions, const Tensor& slots,
@@ -59,12 +66,12 @@ void rope_append(const Stream& stream, const Tensor& qkv, const Tensor& position
       if (h < heads) {
         write_row(q_rows, r, h * head_dim, head_dim, x.data());
       } else {
-        write_row(keys, kv.element(slot, h - heads) / head_dim, 0, head_dim, x.data());
+        write_cache_row(keys, kv.element(slot, h - heads) / head_dim, head_dim, x.data());
       }
     }
     for (std::int64_t h = 0; h < kv_heads; ++h) {
       read_row(qkv, r, (heads + kv_heads + h) * head_dim, head_dim, x.data());
-      write_row(values, kv.element(slot, h) / head_dim, 0, head_dim, x.data());
+      write_cache_row(values, kv.element(slot, h) / head_dim, head_dim, x.data());
     }
   };
   stream.parallel_for(static_cast<std::size_t>(rows), 4, [&](std::size_t begin, std::size_t end) {

@@ -110,8 +110,10 @@ struct Scene {
 TEST(RopeAppend, RotatesHalfSplitPairsUpToTheLastPosition) {
   const std::vector<std::int32_t> at = {0, 1, 127, 128, 129, 4095, 4097, 131071};
   const std::vector<std::int32_t> to = {0, 5, 11, 4, 3, 7, 8, 1};
-  for (const DType cache : {DType::kF32, DType::kBf16}) {
+  for (const DType cache : {DType::kF32, DType::kBf16, DType::kF8E4M3}) {
     const Scene scene(DType::kF32, cache, at, to);
+    const double half_cached = cache == DType::kF32 ? 0x1p-24 : cache == DType::kBf16 ? 0x1p-8 : 0x1p-4;
+    const double subnormal = cache == DType::kF8E4M3 ? 0x1p-10 : 0;  // half a step of the smallest numbers
     for (std::int64_t r = 0; r < static_cast<std::int64_t>(at.size()); ++r) {
       for (std::int64_t h = 0; h < Scene::kHeads + Scene::kKvHeads; ++h) {
         for (std::int64_t d = 0; d < 64; ++d) {
@@ -121,9 +123,9 @@ TEST(RopeAppend, RotatesHalfSplitPairsUpToTheLastPosition) {
               is_q
                   ? testing::element(*scene.q, (r * Scene::kHeads + h) * 64 + d)
                   : testing::element(*scene.keys, Scene::cached(to[static_cast<std::size_t>(r)], h - Scene::kHeads, d));
-          const double half_ulp = is_q || cache == DType::kF32 ? std::ldexp(1.0, -24) : std::ldexp(1.0, -8);
+          const double half_ulp = is_q ? 0x1p-24 : half_cached;
           // Two products of size up to 3 m with cos and sin rounded, one sum.
-          EXPECT_NEAR(got, want, 5 * 3 * 1.35 * std::ldexp(1.0, -24) + 1.01 * half_ulp * std::fabs(want))
+          EXPECT_NEAR(got, want, 5 * 3 * 1.35 * 0x1p-24 + (is_q ? 0 : subnormal) + 1.01 * half_ulp * std::fabs(want))
               << r << " " << h << " " << d;
         }
       }
@@ -160,6 +162,32 @@ TEST(RopeAppend, ValuesAreCopiedAndOtherSlotsStayUntouched) {
       ASSERT_EQ(got, static_cast<double>(to_float(to_bf16(static_cast<float>(want))))) << slot << " " << i;
     }
   }
+}
+
+// e4m3 as dtype.h rounds it, whose conversions have tests of their own: saturation and NaN included.
+TEST(RopeAppend, E4m3HoldsTheNearestValueAndSaturates) {
+  Scene scene(DType::kF32, DType::kF8E4M3, {7, 0}, {2, 9});
+  const std::int64_t values = (Scene::kHeads + Scene::kKvHeads) * 64;
+  float* row = scene.qkv->row<float>(1);
+  for (int i = 0; i < 2 * 64; ++i) row[values + i] = std::ldexp(row[values + i], i % 24 - 12);
+  row[values] = 449, row[values + 1] = -1e30f, row[values + 2] = HUGE_VALF, row[values + 3] = std::nanf("");
+  row[Scene::kHeads * 64] = 400, row[Scene::kHeads * 64 + 1] = -400;  // position 0: times 1.35 alone
+  rope_append(Stream::cpu(2), *scene.qkv, *scene.positions, *scene.slots, scene.rope, scene.kv, *scene.q);
+  for (std::int64_t r = 0; r < 2; ++r) {
+    for (std::int64_t i = 0; i < Scene::kKvHeads * 64; ++i) {
+      const F8E4M3 got = scene.values->as<F8E4M3>()[Scene::cached(r == 0 ? 2 : 9, i / 64, i % 64)];
+      ASSERT_EQ(got.bits,
+                to_f8e4m3(static_cast<float>(scene.in(r, Scene::kHeads + Scene::kKvHeads + i / 64, i % 64))).bits)
+          << r << " " << i;
+    }
+  }
+  const F8E4M3* cached = scene.values->as<F8E4M3>() + Scene::cached(9, 0, 0);
+  EXPECT_EQ(cached[0].bits, 0x7e);
+  EXPECT_EQ(cached[1].bits, 0xfe);
+  EXPECT_EQ(cached[2].bits, 0x7e);
+  EXPECT_TRUE(std::isnan(to_float(cached[3])));
+  EXPECT_EQ(scene.keys->as<F8E4M3>()[Scene::cached(9, 0, 0)].bits, 0x7e);
+  EXPECT_EQ(scene.keys->as<F8E4M3>()[Scene::cached(9, 0, 1)].bits, 0xfe);
 }
 
 TEST(RopeAppend, NoRowsIsNothingToDo) { const Scene scene(DType::kF32, DType::kBf16, {}, {}); }
