@@ -17,9 +17,13 @@ using rose::cuda::Swizzle;
 
 int box_rows(int page_size) { return std::min(page_size, kBoxRowsMax); }
 
-// Boxes are pages of one KV head, or parts of them.
+// Boxes are pages of one KV head, or parts of them, in lines of 128 bytes: one row of bf16, two of e4m3.
 CUtensorMap page_map(const Tensor& pages) {
   const std::int64_t size = pages.size(2), dim = pages.size(3);
+  if (pages.dtype() == DType::kF8E4M3) {
+    return rose::cuda::matrix_map(pages.raw(), MapType::kByte, pages.elements() / 128, 128, 128,
+                                  box_rows(static_cast<int>(size)) / 2, 128, Swizzle::k128);
+  }
   return rose::cuda::matrix_map(pages.raw(), MapType::kBf16, pages.elements() / dim, dim, dim,
                                 box_rows(static_cast<int>(size)), static_cast<int>(dim), Swizzle::k128);
 }
@@ -105,7 +109,8 @@ void plan_attention(const Stream& stream, const AttentionPlan& plan, const Atten
 
 void attention(const Stream& stream, const AttentionCall& call) {
   CHECK(call.q.dtype() == DType::kBf16 && call.q.size(2) == 64 && call.q.size(1) == 8 * call.kv.kv_heads() &&
-            call.kv.keys.dtype() == DType::kBf16 && call.kv.page_size >= 8 &&
+            (call.kv.keys.dtype() == DType::kBf16 || call.kv.keys.dtype() == DType::kF8E4M3) &&
+            call.kv.page_size >= (call.kv.keys.dtype() == DType::kBf16 ? 8 : kE4m3PageLeast) &&
             std::has_single_bit(static_cast<unsigned>(call.kv.page_size)) &&
             call.kv.keys.elements() / 64 <= std::numeric_limits<std::int32_t>::max(),
         "attention on {}: q {}, keys {}", stream.device().name(), call.q.describe(), call.kv.keys.describe());
@@ -121,8 +126,14 @@ void attention(const Stream& stream, const AttentionCall& call) {
   params.scale_log2 = call.scale * 1.44269504f;
   const cudaStream_t native = rose::cuda::native_stream(stream);
   const bool long_rows = call.plan.rows_longest > DecodeConfig::kRowsMax;
-  if (long_rows) launch_attention_prefill(params, rose::cuda::multiprocessors(stream), native);
-  if (!long_rows || call.plan.sequences > 1) launch_attention_decode(params, native);
+  const bool e4m3 = call.kv.keys.dtype() == DType::kF8E4M3;
+  if (long_rows) {
+    (e4m3 ? launch_attention_prefill_e4m3 : launch_attention_prefill)(params, rose::cuda::multiprocessors(stream),
+                                                                      native);
+  }
+  if (!long_rows || call.plan.sequences > 1) {
+    (e4m3 ? launch_attention_decode_e4m3 : launch_attention_decode)(params, native);
+  }
 }
 
 }  // namespace rose::ops::cuda

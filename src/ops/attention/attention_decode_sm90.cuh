@@ -1,5 +1,5 @@
 // Attention of single rows against long contexts (attention.h): decode, and the few rows of a draft. bf16, head_dim 64,
-// 8 query heads a KV head.
+// 8 query heads a KV head; keys and values bf16 or e4m3.
 //
 // Bound: memory. A row reads 2 * context * kv_heads * 64 * 2 bytes once; 8 query heads share what they read. Measured
 // read ceiling of an H200: 4.57 TB/s.
@@ -18,6 +18,12 @@
 // Overlap with the kernel before: plan, page table and all positions but this step's new ones are older than that
 // kernel, so they are read before it has ended (it waits for its own predecessor before it lets this one start); q and
 // the new positions are read after.
+//
+// e4m3: a page of a head is half as large, two positions share a 128-byte line, and elements are widened in registers,
+// both exactly: keys to bf16, to meet bf16 queries; values to f16, to meet probabilities, which lie in [0, 1], in f16.
+// An 8x8 matrix of ldmatrix then holds 16 elements a row: a lane's four neighbouring bytes become two pairs of dims
+// (the query is dealt in the same order), and of values two neighbouring dims of two keys (rows r and r + 8 of the
+// product are dims 2r and 2r + 1).
 //
 // What lies past a context's end may be anything, NaN too: scores there are replaced, and values are cleared after they
 // have been read, in the units that reach past either end only.
@@ -123,10 +129,11 @@ __device__ inline void decode_produce(DecodeShared<C>& shared, const AttentionPa
       for (int b = 0; b < boxes_a_unit; ++b) {
         const int row = __shfl_sync(0xffffffffu, row_of_lane, box - known + b);
         if (lane == 0) {
-          const int offset = b * params.box_rows * 128;
-          ptx::tma_load_2d(&params.keys, &shared.full[ring.stage], shared.keys[ring.stage] + offset, 0, row,
+          const int offset = b * params.box_rows * C::kRowBytes;
+          const int line = row / (128 / C::kRowBytes);
+          ptx::tma_load_2d(&params.keys, &shared.full[ring.stage], shared.keys[ring.stage] + offset, 0, line,
                            C::kPolicy);
-          ptx::tma_load_2d(&params.values, &shared.full[ring.stage], shared.values[ring.stage] + offset, 0, row,
+          ptx::tma_load_2d(&params.values, &shared.full[ring.stage], shared.values[ring.stage] + offset, 0, line,
                            C::kPolicy);
         }
         __syncwarp();
@@ -143,24 +150,38 @@ __device__ inline std::uint32_t swizzled(int row, int piece) {
   return static_cast<std::uint32_t>(row * 128 + ((piece ^ (row & 7)) << 4));
 }
 
-// The query of one pair as the B operand of K Q^T: element pairs (d, d + 1) of head lane / 4.
+// The same of e4m3 rows: piece `piece` of 4.
+__device__ inline std::uint32_t swizzled_e4m3(int row, int piece) { return swizzled(row / 2, row % 2 * 4 + piece); }
+
+// The query of one pair as the B operand of K Q^T: element pairs (d, d + 1) of head lane / 4; of each 16 dims a lane
+// has lane % 4 * 2 and those 8 further on, or, beside e4m3 keys, four neighbours.
 struct DecodeQuery {
   std::uint32_t b[8];  // [step of 16 dims][half]
 };
 
+template <bool kE4m3>
 __device__ inline DecodeQuery load_query(const AttentionParams& params, int row, int kv_head) {
   const int lane = threadIdx.x % 32;
-  const std::uint16_t* q =
-      params.query_rows + (static_cast<long>(row) * params.heads + kv_head * 8 + lane / 4) * 64 + lane % 4 * 2;
+  const std::uint16_t* q = params.query_rows + (static_cast<long>(row) * params.heads + kv_head * 8 + lane / 4) * 64 +
+                           lane % 4 * (kE4m3 ? 4 : 2);
   DecodeQuery query;
+  if constexpr (kE4m3) {
 #pragma unroll
-  for (int i = 0; i < 8; ++i) query.b[i] = *reinterpret_cast<const std::uint32_t*>(q + i * 8);
+    for (int step = 0; step < 4; ++step) {
+      const uint2 bits = *reinterpret_cast<const uint2*>(q + step * 16);
+      query.b[step * 2] = bits.x, query.b[step * 2 + 1] = bits.y;
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) query.b[i] = *reinterpret_cast<const std::uint32_t*>(q + i * 8);
+  }
   return query;
 }
 
 struct DecodeState {
   float maximum[2], sum[2];  // heads lane % 4 * 2, + 1; the same in all lanes of equal lane % 4
-  float out[4][4];           // [16 dims][m16n8 accumulator]: dims lane / 4, + 8; heads lane % 4 * 2, + 1
+  float out[4][4];           // [16 dims][m16n8 accumulator]: dims lane / 4, + 8 (e4m3: lane / 4 * 2, + 1);
+                             // heads lane % 4 * 2, + 1
 };
 
 __device__ inline std::uint32_t transpose_8x8(std::uint32_t x) {
@@ -169,18 +190,55 @@ __device__ inline std::uint32_t transpose_8x8(std::uint32_t x) {
   return y;
 }
 
+// s += K Q^T for 16 keys of a unit, from `key` on.
+__device__ inline void add_scores_e4m3(const std::uint8_t* keys, int key, const DecodeQuery& query, float (&s)[4]) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int pair = 0; pair < 2; ++pair) {  // 32 dims
+    std::uint32_t codes[4];               // [16 dims][8 keys]
+    ptx::ldmatrix_x4(codes, ptx::shared_address(keys) + swizzled_e4m3(key + lane % 16, pair * 2 + lane / 16));
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const std::uint32_t a[4] = {ptx::e4m3_to_bf16(codes[half * 2]), ptx::e4m3_to_bf16(codes[half * 2 + 1]),
+                                  ptx::e4m3_to_bf16(codes[half * 2] >> 16),
+                                  ptx::e4m3_to_bf16(codes[half * 2 + 1] >> 16)};
+      const int step = pair * 2 + half;
+      ptx::mma_bf16(s, a, query.b[step * 2], query.b[step * 2 + 1]);
+    }
+  }
+}
+
+// 32 dims of V^T for 16 keys of a unit, twice the A operand [16 dims, 16 keys], in f16. A matrix, transposed on load,
+// gives a lane dims 2r and 2r + 1 (r = lane / 4) of key lane % 4 * 2, then of the next.
+__device__ inline void load_values_e4m3(const std::uint8_t* values, int key, int pair, std::uint32_t (&a)[2][4]) {
+  const int lane = threadIdx.x % 32;
+  std::uint32_t codes[4];  // [16 dims][8 keys]
+  ptx::ldmatrix_x4_transposed(codes,
+                              ptx::shared_address(values) + swizzled_e4m3(key + lane % 16, pair * 2 + lane / 16));
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const std::uint32_t by_dim = __byte_perm(codes[i], 0, 0x3120);  // both keys of dim 2r, both of 2r + 1
+    a[i / 2][i % 2 * 2] = ptx::e4m3_to_f16(by_dim);
+    a[i / 2][i % 2 * 2 + 1] = ptx::e4m3_to_f16(by_dim >> 16);
+  }
+}
+
 // 16 positions of a unit, the first of them `position`; where kEdge, those outside [begin, end) are hidden, and values
 // there cleared: what is multiplied by a probability of zero must be a number.
-template <bool kEdge>
+template <bool kE4m3, bool kEdge>
 __device__ inline void decode_step(const std::uint8_t* keys, const std::uint8_t* values, const DecodeQuery& query,
                                    int position, int begin, int end, float scale, DecodeState& state) {
   const int lane = threadIdx.x % 32, key = threadIdx.x / 32 * 16;
   float s[4] = {0, 0, 0, 0};
+  if constexpr (kE4m3) {
+    add_scores_e4m3(keys, key, query, s);
+  } else {
 #pragma unroll
-  for (int step = 0; step < 4; ++step) {  // A[16 keys, 16 dims]: rows lane % 16, dims 8 * (lane / 16)
-    std::uint32_t a[4];
-    ptx::ldmatrix_x4(a, ptx::shared_address(keys) + swizzled(key + lane % 16, step * 2 + lane / 16));
-    ptx::mma_bf16(s, a, query.b[step * 2], query.b[step * 2 + 1]);
+    for (int step = 0; step < 4; ++step) {  // A[16 keys, 16 dims]: rows lane % 16, dims 8 * (lane / 16)
+      std::uint32_t a[4];
+      ptx::ldmatrix_x4(a, ptx::shared_address(keys) + swizzled(key + lane % 16, step * 2 + lane / 16));
+      ptx::mma_bf16(s, a, query.b[step * 2], query.b[step * 2 + 1]);
+    }
   }
   if (kEdge) {
 #pragma unroll
@@ -205,8 +263,9 @@ __device__ inline void decode_step(const std::uint8_t* keys, const std::uint8_t*
     s[head + 2] = ptx::exp2_fast((s[head + 2] - safe) * scale);
     state.sum[head] = state.sum[head] * factor[head] + s[head] + s[head + 2];
   }
-  const std::uint32_t p0 = transpose_8x8(ptx::pack_bf16(s[0], s[1]));  // keys lane % 4 * 2, + 1 of head lane / 4
-  const std::uint32_t p1 = transpose_8x8(ptx::pack_bf16(s[2], s[3]));
+  const auto pack = [](float low, float high) { return kE4m3 ? ptx::pack_f16(low, high) : ptx::pack_bf16(low, high); };
+  const std::uint32_t p0 = transpose_8x8(pack(s[0], s[1]));  // keys lane % 4 * 2, + 1 of head lane / 4
+  const std::uint32_t p1 = transpose_8x8(pack(s[2], s[3]));
   std::uint32_t seen[2] = {0xffffffffu, 0xffffffffu};  // of this lane's keys in A: lane % 4 * 2, + 1; and 8 on
   if (kEdge) {
 #pragma unroll
@@ -215,19 +274,36 @@ __device__ inline void decode_step(const std::uint8_t* keys, const std::uint8_t*
       seen[half] = (p >= begin && p < end ? 0xffffu : 0u) | (p + 1 >= begin && p + 1 < end ? 0xffff0000u : 0u);
     }
   }
+  if constexpr (kE4m3) {
 #pragma unroll
-  for (int dims = 0; dims < 4; ++dims) {  // A[16 dims, 16 keys] = V^T, transposed on load
+    for (int pair = 0; pair < 2; ++pair) {
+      std::uint32_t a[2][4];
+      load_values_e4m3(values, key, pair, a);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) state.out[dims][i] *= factor[i % 2];
-    std::uint32_t a[4];
-    const int within = lane % 8 + lane / 16 * 8;  // key of this lane's address
-    ptx::ldmatrix_x4_transposed(a, ptx::shared_address(values) + swizzled(key + within, dims * 2 + lane / 8 % 2));
-    if (kEdge) a[0] &= seen[0], a[1] &= seen[0], a[2] &= seen[1], a[3] &= seen[1];
-    ptx::mma_bf16(state.out[dims], a, p0, p1);
+      for (int half = 0; half < 2; ++half) {
+        const int dims = pair * 2 + half;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) state.out[dims][i] *= factor[i % 2];
+        if (kEdge) a[half][0] &= seen[0], a[half][1] &= seen[0], a[half][2] &= seen[1], a[half][3] &= seen[1];
+        ptx::mma_f16(state.out[dims], a[half], p0, p1);
+      }
+    }
+  } else {
+#pragma unroll
+    for (int dims = 0; dims < 4; ++dims) {  // A[16 dims, 16 keys] = V^T, transposed on load
+#pragma unroll
+      for (int i = 0; i < 4; ++i) state.out[dims][i] *= factor[i % 2];
+      std::uint32_t a[4];
+      const int within = lane % 8 + lane / 16 * 8;  // key of this lane's address
+      ptx::ldmatrix_x4_transposed(a, ptx::shared_address(values) + swizzled(key + within, dims * 2 + lane / 8 % 2));
+      if (kEdge) a[0] &= seen[0], a[1] &= seen[0], a[2] &= seen[1], a[3] &= seen[1];
+      ptx::mma_bf16(state.out[dims], a, p0, p1);
+    }
   }
 }
 
 // This warp's state as a piece in shared memory.
+template <bool kE4m3>
 __device__ inline void write_piece(const DecodeState& state, DecodePiece& piece) {
   const int lane = threadIdx.x % 32;
 #pragma unroll
@@ -241,8 +317,8 @@ __device__ inline void write_piece(const DecodeState& state, DecodePiece& piece)
     }
 #pragma unroll
     for (int dims = 0; dims < 4; ++dims) {
-      piece.out[lane % 4 * 2 + head][dims * 16 + lane / 4] = state.out[dims][head];
-      piece.out[lane % 4 * 2 + head][dims * 16 + lane / 4 + 8] = state.out[dims][head + 2];
+      piece.out[lane % 4 * 2 + head][dims * 16 + (kE4m3 ? lane / 4 * 2 : lane / 4)] = state.out[dims][head];
+      piece.out[lane % 4 * 2 + head][dims * 16 + (kE4m3 ? lane / 4 * 2 + 1 : lane / 4 + 8)] = state.out[dims][head + 2];
     }
   }
 }
@@ -362,23 +438,23 @@ __device__ inline void decode_consume(DecodeShared<C>& shared, const AttentionPa
   ptx::Ring<C::kStages> ring;
   DecodeWalk walk(run);
   do {
-    const DecodeQuery query = load_query(params, walk.row.row, walk.kv_head);
+    const DecodeQuery query = load_query<C::kE4m3>(params, walk.row.row, walk.kv_head);
     DecodeState state{{-INFINITY, -INFINITY}, {0, 0}, {}};
     const int base = walk.base(params), unit_end = walk.unit_end(params);
     for (int unit = walk.unit_begin(params); unit < unit_end; ++unit, ring.advance()) {
       const int position = base + unit * C::kUnit;
       ptx::barrier_wait(&shared.full[ring.stage], ring.phase);
       if (position >= walk.row.begin && position + C::kUnit <= walk.row.end) {
-        decode_step<false>(shared.keys[ring.stage], shared.values[ring.stage], query, 0, 0, 0, params.scale_log2,
-                           state);
+        decode_step<C::kE4m3, false>(shared.keys[ring.stage], shared.values[ring.stage], query, 0, 0, 0,
+                                     params.scale_log2, state);
       } else {
-        decode_step<true>(shared.keys[ring.stage], shared.values[ring.stage], query, position + warp * 16,
-                          walk.row.begin, walk.row.end, params.scale_log2, state);
+        decode_step<C::kE4m3, true>(shared.keys[ring.stage], shared.values[ring.stage], query, position + warp * 16,
+                                    walk.row.begin, walk.row.end, params.scale_log2, state);
       }
       __syncwarp();
       if (threadIdx.x % 32 == 0) ptx::barrier_arrive(&shared.empty[ring.stage]);
     }
-    write_piece(state, shared.pieces[warp]);
+    write_piece<C::kE4m3>(state, shared.pieces[warp]);
     ptx::named_sync(1, 128);
     const DecodeSum mine = add_warps(shared, params.scale_log2);
     if (walk.end - walk.begin == walk.row.items) {

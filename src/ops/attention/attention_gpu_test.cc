@@ -1,8 +1,10 @@
-// The prefill and decode kernels against the reference: same inputs, bf16. The kernel rounds probabilities to bf16
-// (relative 2^-9 each) and the result to bf16 (2^-9), and takes a quarter of the exponentials from a cubic (8.8e-5):
-// with values of size at most V the error is at most V * (2^-9 + 8.8e-5 + f32 terms) + |out| * 2^-9, which is under V *
-// 2^-7.5 with all terms added. Whatever no row may see (pages without a sequence, what lies past a context's end, table
-// entries without a page, sequences and rows of padding) is NaN, or a number that must not be used.
+// The prefill and decode kernels against the reference: same inputs, bf16, keys and values bf16 or e4m3. The kernel
+// rounds probabilities to bf16 (relative 2^-9 each) and the result to bf16 (2^-9), and takes a quarter of the
+// exponentials from a cubic (8.8e-5): with values of size at most V the error is at most V * (2^-9 + 8.8e-5 + f32
+// terms) + |out| * 2^-9, which is under V * 2^-7.5 with all terms added; e4m3 is widened exactly, and where decode
+// rounds probabilities to f16 they err less. Whatever no row may see (pages without a sequence, what lies past a
+// context's end, table entries without a page, sequences and rows of padding) is NaN, or a number that must not be
+// used.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,6 +12,7 @@
 #include <cstring>
 #include <limits>
 #include <numeric>
+#include <string>
 #include <vector>
 
 #include "ops/attention/attention.h"
@@ -31,12 +34,13 @@ struct SequenceShape {
 };
 
 struct Case {
-  const char* name;
+  std::string name;
   std::vector<SequenceShape> sequences;
   int window;
   int kv_heads;
   int page_size;
   float key_growth = 1;  // keys grow by this factor from the newest to the oldest: maxima move
+  DType kv = DType::kBf16;
 };
 
 // A random paged problem: pages are dealt in a shuffled order, pages out of a window's reach are recycled
@@ -69,8 +73,9 @@ struct Problem {
     for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random_bits(7, i) % i]);
     page_table = OwnedTensor(DType::kI32, {count, width});
     std::fill_n(page_table->as<std::int32_t>(), count * width, 0x7f000000);
-    keys = OwnedTensor(DType::kBf16, {pages, c.kv_heads, c.page_size, 64});  // poison is NaN
-    values = OwnedTensor(DType::kBf16, {pages, c.kv_heads, c.page_size, 64});
+    // Poison is NaN: 0xff in both formats, 0x7f in e4m3.
+    keys = OwnedTensor(c.kv, {pages, c.kv_heads, c.page_size, 64}, c.kv == DType::kF8E4M3 ? 0x7f : 0xff);
+    values = OwnedTensor(c.kv, {pages, c.kv_heads, c.page_size, 64});
     kv = {.keys = *keys, .values = *values, .page_size = c.page_size};
     const OwnedTensor key_row = random_tensor(DType::kBf16, {4096 * 64 + 61}, 2, 2.f);
     const OwnedTensor value_row = random_tensor(DType::kBf16, {4096 * 64 + 61}, 3, 1.f);
@@ -85,9 +90,8 @@ struct Problem {
         for (int head = 0; head < c.kv_heads; ++head) {
           const std::int64_t to = kv.element(std::int64_t{entry} * c.page_size + p % c.page_size, head);
           for (int d = 0; d < 64; ++d, drawn = (drawn + 1) % key_row->elements()) {
-            const float key = to_float(key_row->as<Bf16>()[drawn]);
-            keys->as<Bf16>()[to + d] = growth == 1 ? key_row->as<Bf16>()[drawn] : to_bf16(key * growth);
-            values->as<Bf16>()[to + d] = value_row->as<Bf16>()[drawn];
+            testing::set_element(*keys, to + d, to_float(key_row->as<Bf16>()[drawn]) * growth);
+            testing::set_element(*values, to + d, to_float(value_row->as<Bf16>()[drawn]));
           }
         }
       }
@@ -187,37 +191,86 @@ TEST_P(CudaAttention, EqualsTheReference) {
   expect_near(device.download(), *problem.run_reference());
 }
 
+std::vector<Case> in_both_formats(std::vector<Case> cases) {
+  for (std::size_t i = 0, count = cases.size(); i < count; ++i) {
+    Case e4m3 = cases[i];
+    e4m3.name += "_e4m3";
+    e4m3.kv = DType::kF8E4M3;
+    cases.push_back(e4m3);
+  }
+  return cases;
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Shapes, CudaAttention,
-    ::testing::Values(Case{"one_token", {{1, 1}}, 0, 1, 32}, Case{"one_tile", {{24, 24}}, 0, 1, 32},
-                      Case{"page_edge", {{33, 33}}, 0, 2, 32}, Case{"tile_edge", {{128, 128}}, 0, 1, 32},
-                      Case{"past_the_tile", {{129, 129}}, 0, 2, 64}, Case{"long", {{700, 700}}, 0, 2, 32},
-                      Case{"chunk", {{1000, 100}}, 0, 2, 32}, Case{"window_127", {{127, 127}}, 128, 1, 32},
-                      Case{"window_128", {{128, 128}}, 128, 1, 32}, Case{"window_129", {{129, 129}}, 128, 1, 32},
-                      Case{"window_long", {{700, 700}}, 128, 2, 32}, Case{"window_chunk", {{1000, 90}}, 128, 2, 32},
-                      Case{"several", {{300, 300}, {1, 1}, {50, 3}, {513, 200}}, 0, 2, 32},
-                      Case{"several_windowed", {{300, 300}, {1, 1}, {450, 3}, {513, 200}}, 128, 2, 32},
-                      Case{"all_heads", {{200, 200}}, 0, 8, 32}, Case{"decode_one", {{77, 1}}, 0, 8, 32},
-                      Case{"decode_long", {{9001, 1}}, 0, 8, 32},
-                      Case{"decode_many", {{64, 1}, {65, 1}, {1, 1}, {3000, 1}, {128, 1}, {500, 2}}, 0, 2, 32},
-                      Case{"decode_windowed", {{64, 1}, {127, 1}, {128, 1}, {129, 1}, {3000, 1}, {500, 8}}, 128, 8, 64},
-                      Case{"mixed", {{3000, 1}, {600, 100}, {900, 1}, {70, 70}}, 0, 2, 32},
-                      Case{"mixed_windowed", {{3000, 1}, {600, 100}, {900, 1}, {70, 70}}, 128, 2, 32},
-                      Case{"pages_of_16", {{333, 90}, {100, 1}, {1000, 2}}, 0, 2, 16},
-                      Case{"pages_of_64_windowed", {{700, 333}, {100, 1}, {1000, 2}}, 128, 2, 64},
-                      Case{"pages_of_128", {{700, 333}, {100, 1}, {1000, 2}}, 0, 1, 128},
-                      Case{"long_window", {{1200, 200}, {1200, 1}}, 500, 1, 32},
-                      Case{"window_of_one", {{90, 50}, {70, 1}}, 1, 1, 32},
-                      Case{"many_tiles", {{1100, 1100}, {600, 300}}, 0, 8, 32},
-                      Case{"maxima_grow", {{900, 300}}, 0, 2, 32, 4},
-                      Case{"maxima_outgrow_the_first_unit", {{900, 300}, {2000, 50}}, 0, 2, 32, 200},
-                      Case{"maxima_outgrow_in_decode", {{900, 1}, {9000, 1}}, 0, 2, 32, 200}),
+    ::testing::ValuesIn(in_both_formats(
+        {Case{"one_token", {{1, 1}}, 0, 1, 32},
+         Case{"one_tile", {{24, 24}}, 0, 1, 32},
+         Case{"page_edge", {{33, 33}}, 0, 2, 32},
+         Case{"tile_edge", {{128, 128}}, 0, 1, 32},
+         Case{"past_the_tile", {{129, 129}}, 0, 2, 64},
+         Case{"long", {{700, 700}}, 0, 2, 32},
+         Case{"chunk", {{1000, 100}}, 0, 2, 32},
+         Case{"window_127", {{127, 127}}, 128, 1, 32},
+         Case{"window_128", {{128, 128}}, 128, 1, 32},
+         Case{"window_129", {{129, 129}}, 128, 1, 32},
+         Case{"window_long", {{700, 700}}, 128, 2, 32},
+         Case{"window_chunk", {{1000, 90}}, 128, 2, 32},
+         Case{"several", {{300, 300}, {1, 1}, {50, 3}, {513, 200}}, 0, 2, 32},
+         Case{"several_windowed", {{300, 300}, {1, 1}, {450, 3}, {513, 200}}, 128, 2, 32},
+         Case{"all_heads", {{200, 200}}, 0, 8, 32},
+         Case{"decode_one", {{77, 1}}, 0, 8, 32},
+         Case{"decode_long", {{9001, 1}}, 0, 8, 32},
+         Case{"decode_many", {{64, 1}, {65, 1}, {1, 1}, {3000, 1}, {128, 1}, {500, 2}}, 0, 2, 32},
+         Case{"decode_windowed", {{64, 1}, {127, 1}, {128, 1}, {129, 1}, {3000, 1}, {500, 8}}, 128, 8, 64},
+         Case{"mixed", {{3000, 1}, {600, 100}, {900, 1}, {70, 70}}, 0, 2, 32},
+         Case{"mixed_windowed", {{3000, 1}, {600, 100}, {900, 1}, {70, 70}}, 128, 2, 32},
+         Case{"pages_of_16", {{333, 90}, {100, 1}, {1000, 2}}, 0, 2, 16},
+         Case{"pages_of_64_windowed", {{700, 333}, {100, 1}, {1000, 2}}, 128, 2, 64},
+         Case{"pages_of_128", {{700, 333}, {100, 1}, {1000, 2}}, 0, 1, 128},
+         Case{"long_window", {{1200, 200}, {1200, 1}}, 500, 1, 32},
+         Case{"window_of_one", {{90, 50}, {70, 1}}, 1, 1, 32},
+         Case{"many_tiles", {{1100, 1100}, {600, 300}}, 0, 8, 32},
+         Case{"maxima_grow", {{900, 300}}, 0, 2, 32, 4},
+         Case{"maxima_outgrow_the_first_unit", {{900, 300}, {2000, 50}}, 0, 2, 32, 200},
+         Case{"maxima_outgrow_in_decode", {{900, 1}, {9000, 1}}, 0, 2, 32, 200}})),
     [](const auto& info) { return info.param.name; });
 
+class CudaAttentionCaches : public ::testing::TestWithParam<DType> {};
+INSTANTIATE_TEST_SUITE_P(Formats, CudaAttentionCaches, ::testing::Values(DType::kBf16, DType::kF8E4M3),
+                         [](const auto& info) { return std::string(dtype_name(info.param)); });
+
+// Every code comes out as its value, from both kernels: every row sees itself alone, sinks have no weight. Four KV
+// heads of 64 hold all codes; f16, bf16 and the result hold each exactly. NaN comes out as NaN.
+TEST(CudaAttentionE4m3, EveryCodeIsReadAsItsValue) {
+  for (const int rows : {1, 24}) {  // decode, prefill
+    Problem problem(Case{"", {{rows, rows}}, 1, 4, 32, 1, DType::kF8E4M3});
+    for (int head = 0; head < 32; ++head) problem.sinks->as<Bf16>()[head] = to_bf16(-1000.f);
+    const std::int64_t slot = std::int64_t{problem.page_table->as<std::int32_t>()[0]} * 32;
+    for (int position = 0; position < rows; ++position) {
+      for (int code = 0; code < 256; ++code) {
+        const std::int64_t to = problem.kv.element(slot + position, code / 64) + code % 64;
+        problem.values->as<F8E4M3>()[to] = {static_cast<std::uint8_t>(code)};
+      }
+    }
+    OnDevice device(problem, 4);
+    device.enqueue();
+    const Tensor& result = device.download();
+    for (int row = 0; row < rows; ++row) {
+      for (int i = 0; i < 32 * 64; ++i) {
+        const int code = i / 512 * 64 + i % 64;
+        const double want = to_float(F8E4M3{static_cast<std::uint8_t>(code)});
+        const double got = testing::element(result, std::int64_t{row} * 2048 + i);
+        ASSERT_TRUE(got == want || (std::isnan(got) && std::isnan(want))) << row << ", code " << code << ": " << got;
+      }
+    }
+  }
+}
+
 // A decoding step as a graph is captured for it: rows and sequences of padding.
-TEST(CudaAttentionPadding, IsNotReadAndNotWritten) {
+TEST_P(CudaAttentionCaches, PaddingIsNotReadAndNotWritten) {
   for (const int window : {0, 128}) {
-    const Case c{"", {{700, 1}, {64, 1}, {1, 1}, {4000, 1}, {130, 1}}, window, 8, 32};
+    const Case c{"", {{700, 1}, {64, 1}, {1, 1}, {4000, 1}, {130, 1}}, window, 8, 32, 1, GetParam()};
     const Problem problem(c, 3, 3);
     OnDevice device(problem, c.kv_heads);
     device.enqueue();
@@ -229,10 +282,10 @@ TEST(CudaAttentionPadding, IsNotReadAndNotWritten) {
 }
 
 // A captured step is replayed after its plan's numbers have changed.
-TEST(CudaAttentionGraph, StaysValidWhenLengthsChange) {
+TEST_P(CudaAttentionCaches, AGraphStaysValidWhenLengthsChange) {
   for (const int window : {0, 128}) {
-    const Case captured{"", {{2900, 1}, {64, 1}, {1, 1}, {77, 1}}, window, 2, 32};
-    const Case later{"", {{33, 1}, {2900, 1}, {3, 1}, {96, 1}}, window, 2, 32};
+    const Case captured{"", {{2900, 1}, {64, 1}, {1, 1}, {77, 1}}, window, 2, 32, 1, GetParam()};
+    const Case later{"", {{33, 1}, {2900, 1}, {3, 1}, {96, 1}}, window, 2, 32, 1, GetParam()};
     const Problem first(captured), second(later);
     OnDevice device(first, 2);
     rose::cuda::begin_capture(device.gpu.stream.native());
@@ -255,8 +308,8 @@ TEST(CudaAttentionGraph, StaysValidWhenLengthsChange) {
 }
 
 // What does not depend on timing: the same bits again and again, with long contexts shared by many blocks.
-TEST(CudaAttentionBits, AreTheSameEveryTime) {
-  const Case c{"", {{9000, 1}, {700, 1}, {300, 100}}, 0, 8, 32};
+TEST_P(CudaAttentionCaches, BitsAreTheSameEveryTime) {
+  const Case c{"", {{9000, 1}, {700, 1}, {300, 100}}, 0, 8, 32, 1, GetParam()};
   const Problem problem(c);
   OnDevice device(problem, c.kv_heads);
   device.enqueue();

@@ -30,8 +30,10 @@ struct PrefillUnits {
 };
 
 struct DecodeConfig {
-  static constexpr int kUnit = 64;  // positions of a unit of K and V
-  static constexpr int kUnitBytes = kUnit * 128;
+  static constexpr int kUnit = 64;      // positions of a unit of K and V
+  static constexpr bool kE4m3 = false;  // keys and values
+  static constexpr int kRowBytes = 128;
+  static constexpr int kUnitBytes = kUnit * kRowBytes;
   static constexpr int kWarps = 4;  // 16 positions each
   static constexpr int kStages = 6;
   static constexpr int kThreads = kWarps * 32 + 32;
@@ -43,15 +45,25 @@ struct DecodeConfig {
   static constexpr int kPieceBytes = (8 + 8 + 8 * 64) * 4;
 };
 
+// The same work over e4m3, in units of half the bytes: twice the stages.
+struct DecodeE4m3Config : DecodeConfig {
+  static constexpr bool kE4m3 = true;
+  static constexpr int kRowBytes = 64;
+  static constexpr int kUnitBytes = kUnit * kRowBytes;
+  static constexpr int kStages = 12;
+};
+
 // Rows of a box of the key and value maps: a page, or a part of one.
 inline constexpr int kBoxRowsMax = 32;
+// The least page of e4m3: a box of 1024 bytes, which is where the swizzle repeats.
+inline constexpr int kE4m3PageLeast = 16;
 
 // A single row against its context.
 struct alignas(16) DecodeRow {
   int row;
   int table;       // entry of logical page 0 in page_table (may be negative: pages before the window have none)
   int begin, end;  // positions seen
-  int fresh;       // first position that this step appends
+  int fresh;       // first position that may not be read before this step's rows are appended
   int items;       // pieces of work of one KV head
   int before;      // items of all KV heads of the rows before
   int index;       // in the list of decode rows
@@ -68,7 +80,7 @@ struct alignas(16) DecodeRun {
 
 struct AttentionParams {
   CUtensorMap query;  // [rows, heads, 64] bf16, boxes of kTokens x 8 x 64
-  CUtensorMap keys;   // [pages * kv_heads * page_size, 64] bf16, boxes of box_rows x 64
+  CUtensorMap keys;   // [pages * kv_heads * page_size, 64] bf16, boxes of box_rows x 64; e4m3: two rows a 128-byte line
   CUtensorMap values;
   const std::uint16_t* query_rows;  // the same q, for single rows
   const int* row_offsets;           // [sequences + 1]
@@ -81,8 +93,8 @@ struct AttentionParams {
   int heads, kv_heads;
   int page_size, page_shift;  // a power of two, and which
   int pages_max, box_rows;
-  int window;        // 0: none
-  float scale_log2;  // scale * log2(e): scores enter exp2
+  int window;          // 0: none
+  float scale_log2;    // scale * log2(e): scores enter exp2
 
   int decode_blocks;      // of the decode kernel
   int decode_item_units;  // units of an item: 1, or a whole window
@@ -99,6 +111,8 @@ struct AttentionParams {
 
 void launch_attention_prefill(const AttentionParams& params, int blocks, cudaStream_t stream);
 void launch_attention_decode(const AttentionParams& params, cudaStream_t stream);
+void launch_attention_prefill_e4m3(const AttentionParams& params, int blocks, cudaStream_t stream);
+void launch_attention_decode_e4m3(const AttentionParams& params, cudaStream_t stream);
 void launch_attention_plan(const AttentionParams& params, cudaStream_t stream);
 
 }  // namespace rose::ops::cuda

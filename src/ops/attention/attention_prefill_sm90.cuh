@@ -127,10 +127,10 @@ __device__ inline int prefill_load_tile(PrefillShared<kKeys>& shared, const Atte
   return at;
 }
 
-// One thread. Tiles, then one without units; when the consumers have finished those, the marked ones again, then
-// another without units.
-template <int kKeys>
-__device__ inline void prefill_produce(PrefillShared<kKeys>& shared, const AttentionParams& params) {
+// One thread. `load` takes a tile as prefill_load_tile does. Tiles, then one without units; when the consumers have
+// finished those, the marked ones again, then another without units.
+template <int kKeys, class Load>
+__device__ inline void prefill_produce(PrefillShared<kKeys>& shared, const AttentionParams& params, Load&& load) {
   const int tiles = *params.tile_count;
   int at = 0, published = 0, rounds = 0x7fffffff;
 #pragma unroll 1
@@ -149,7 +149,7 @@ __device__ inline void prefill_produce(PrefillShared<kKeys>& shared, const Atten
         ptx::barrier_arrive(&shared.query_full[slot]);
         break;
       }
-      at = prefill_load_tile(shared, params, slot, at);
+      at = load(slot, at);
     }
     if (pass == 0) ptx::barrier_wait(&shared.finished, 0);
   }
@@ -543,7 +543,10 @@ __global__ void __launch_bounds__(PrefillConfig::kThreads, 1)
   const int warpgroup = threadIdx.x / 128;
   if (warpgroup == 0) {
     ptx::registers_decrease<32>();
-    if (threadIdx.x == 0) prefill_produce<kKeys>(shared, params);
+    if (threadIdx.x == 0) {
+      prefill_produce<kKeys>(shared, params,
+                             [&](int slot, int at) { return prefill_load_tile(shared, params, slot, at); });
+    }
   } else {
     ptx::registers_increase<160>();
     prefill_consume<kKeys, kPolynomialEvery>(shared, params, warpgroup - 1);

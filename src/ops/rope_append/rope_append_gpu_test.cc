@@ -1,6 +1,7 @@
 // Against the reference with f32 outputs on the same bf16 input. Of size at most m = 1.35 (the concentration), cosine
 // and sine err by m * 2^-22 here and m * 2^-24 there; with inputs of size at most 3, two products and a sum that is
-// 2 * 3 * m * 2^-21 with their roundings, then the rounding to bf16 (2^-8 of the result, at most). Values are copies.
+// 2 * 3 * m * 2^-21 with their roundings, then the rounding to bf16 (2^-8 of the result, at most) or, of keys in an
+// e4m3 cache, to e4m3 (2^-4, and 2^-10 below 2^-6). Values are copies; in an e4m3 cache, bit for bit the reference's.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -28,6 +29,7 @@ struct Case {
   int rows, heads, kv_heads, page_size, pages;
   int first_position, step;
   double factor = 32;
+  DType cache = DType::kBf16;
 };
 
 std::vector<std::int32_t> shuffled(int count) {
@@ -43,10 +45,10 @@ struct Problem {
         qkv(testing::random_tensor(DType::kBf16, {c.rows, (c.heads + 2 * c.kv_heads) * kDim}, 1, 3)),
         expected_q(DType::kF32, {c.rows, c.heads, kDim}),
         expected_keys(DType::kF32, {c.pages, c.kv_heads, c.page_size, kDim}),
-        expected_values(DType::kF32, {c.pages, c.kv_heads, c.page_size, kDim}),
+        expected_values(c.cache == DType::kBf16 ? DType::kF32 : c.cache, {c.pages, c.kv_heads, c.page_size, kDim}),
         q(DType::kBf16, {c.rows, c.heads, kDim}),
-        keys(DType::kBf16, {c.pages, c.kv_heads, c.page_size, kDim}),
-        values(DType::kBf16, {c.pages, c.kv_heads, c.page_size, kDim}) {
+        keys(c.cache, {c.pages, c.kv_heads, c.page_size, kDim}),
+        values(c.cache, {c.pages, c.kv_heads, c.page_size, kDim}) {
     std::vector<std::int32_t> at, to = shuffled(c.pages * c.page_size);
     for (int r = 0; r < c.rows; ++r) at.push_back(c.first_position + r * c.step);
     to.resize(static_cast<std::size_t>(c.rows));
@@ -82,6 +84,13 @@ struct Problem {
   int page_size = 0;
 };
 
+void expect_cache(const Problem& problem) {
+  const bool e4m3 = problem.keys->dtype() == DType::kF8E4M3;
+  const testing::Bound keys = e4m3 ? testing::bound(2 * 3 * 1.35 * 0x1p-21 + 0x1p-10, 1.01 * 0x1p-4) : kRounded;
+  EXPECT_EQ(testing::difference(*problem.keys, *problem.expected_keys, keys), "");
+  EXPECT_EQ(testing::difference(*problem.values, *problem.expected_values, testing::bound(0, 0)), "");
+}
+
 class CudaRopeAppend : public ::testing::TestWithParam<Case> {};
 
 // The poison of slots that nobody wrote is NaN on both sides.
@@ -90,8 +99,7 @@ TEST_P(CudaRopeAppend, EqualsTheReference) {
   problem.run(problem.slot_list());
   problem.run_reference();
   EXPECT_EQ(testing::difference(*problem.q, *problem.expected_q, kRounded), "");
-  EXPECT_EQ(testing::difference(*problem.keys, *problem.expected_keys, kRounded), "");
-  EXPECT_EQ(testing::difference(*problem.values, *problem.expected_values, testing::bound(0, 0)), "");
+  expect_cache(problem);
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, CudaRopeAppend,
@@ -103,11 +111,19 @@ INSTANTIATE_TEST_SUITE_P(Shapes, CudaRopeAppend,
                                            Case{"a_quarter_of_the_heads", 33, 16, 2, 32, 3, 4000, 7},
                                            Case{"an_eighth_of_the_heads", 65, 8, 1, 64, 2, 126, 1},
                                            Case{"odd_heads", 5, 3, 3, 8, 2, 1000, 1},
-                                           Case{"plain_rope", 9, 16, 2, 16, 2, 90000, 11, 1}),
+                                           Case{"plain_rope", 9, 16, 2, 16, 2, 90000, 11, 1},
+                                           Case{"e4m3", 70, 64, 8, 32, 5, 0, 1, 32, DType::kF8E4M3},
+                                           Case{"e4m3_one_row", 1, 64, 8, 32, 2, 0, 1, 32, DType::kF8E4M3},
+                                           Case{"e4m3_all_over", 200, 8, 1, 32, 7, 3, 655, 32, DType::kF8E4M3},
+                                           Case{"e4m3_odd_heads", 5, 3, 3, 16, 2, 1000, 1, 32, DType::kF8E4M3}),
                          [](const auto& info) { return info.param.name; });
 
-TEST(CudaRopeAppend, ARowWithoutASlotIsRotatedAndNotAppended) {
-  Problem problem({"", 3, 16, 2, 4, 2, 500, 1});
+class CudaRopeAppendCaches : public ::testing::TestWithParam<DType> {};
+INSTANTIATE_TEST_SUITE_P(Formats, CudaRopeAppendCaches, ::testing::Values(DType::kBf16, DType::kF8E4M3),
+                         [](const auto& info) { return std::string(dtype_name(info.param)); });
+
+TEST_P(CudaRopeAppendCaches, ARowWithoutASlotIsRotatedAndNotAppended) {
+  Problem problem({"", 3, 16, 2, 4, 2, 500, 1, 32, GetParam()});
   std::vector<std::int32_t> slots = problem.slot_list();
   slots[0] = -1;
   slots[2] = 8;
@@ -119,12 +135,29 @@ TEST(CudaRopeAppend, ARowWithoutASlotIsRotatedAndNotAppended) {
     for (const OwnedTensor* expected : {&problem.expected_keys, &problem.expected_values}) {
       const KvLayer kv{**expected, **expected, problem.page_size};
       for (int head = 0; head < 2; ++head) {
-        std::memset((*expected)->as<float>() + kv.element(slot, head), 0xff, kDim * sizeof(float));
+        const std::size_t bytes = dtype_bytes((*expected)->dtype());
+        std::memset(static_cast<char*>((*expected)->raw()) + static_cast<std::size_t>(kv.element(slot, head)) * bytes,
+                    0xff, kDim * bytes);
       }
     }
   }
-  EXPECT_EQ(testing::difference(*problem.keys, *problem.expected_keys, kRounded), "");
-  EXPECT_EQ(testing::difference(*problem.values, *problem.expected_values, testing::bound(0, 0)), "");
+  expect_cache(problem);
+}
+
+// Powers of two from below the smallest e4m3 to beyond the largest, ties, infinities and NaN.
+TEST(CudaRopeAppendE4m3, ValuesAreRoundedOnceSaturateAndKeepNaN) {
+  Problem problem({"", 6, 8, 2, 16, 2, 0, 1, 32, DType::kF8E4M3});
+  for (std::int64_t row = 0; row < 6; ++row) {
+    Bf16* values = problem.qkv->row<Bf16>(row) + 10 * kDim;
+    for (int i = 0; i < 2 * kDim; ++i) {
+      const float exact = std::ldexp(static_cast<float>(128 + (i * 6 + row * 11) % 128), i % 24 - 20);
+      values[i] = to_bf16(i % 3 == 0 ? -exact : exact);
+    }
+    values[3] = to_bf16(HUGE_VALF), values[4] = to_bf16(-HUGE_VALF), values[77] = to_bf16(std::nanf(""));
+  }
+  problem.run(problem.slot_list());
+  problem.run_reference();
+  expect_cache(problem);
 }
 
 }  // namespace
