@@ -349,6 +349,7 @@ ops::AttentionPlan plan_of(const OpCase& c, OpMemory& memory, const Tensor& page
       .rows = c.rows,
       .rows_longest = rows_each,
       .context_longest = c.context,
+      .reads_own_rows = false,
       .row_offsets = memory.integers(offsets, {c.sequences + 1}),
       .context_lengths = memory.integers(std::vector<std::int32_t>(sequences, c.context), {c.sequences}),
       .page_table = page_table,

@@ -108,7 +108,8 @@ BatchLayout StepBatch::graph_layout(const BatchLimits& limits, int graph_rows) {
 int StepBatch::graph_rows_of(const Step& step) const {
   const auto one = [](const StepPart& part) { return part.new_tokens == 1 && part.logit_rows == 1; };
   const auto rows = std::ranges::lower_bound(limits_.graph_rows, step.rows);
-  return rows != limits_.graph_rows.end() && std::ranges::all_of(step.parts, one) ? *rows : 0;
+  const bool fits = rows != limits_.graph_rows.end() && !step.shares_at_start;
+  return fits && std::ranges::all_of(step.parts, one) ? *rows : 0;
 }
 
 void StepBatch::lay_out(const Step& step) {
@@ -136,6 +137,7 @@ void StepBatch::lay_out(const Step& step) {
     lay_out_rows(l, step.logit_rows);
   }
   l.logit_rows = step.logit_rows;
+  l.shares_at_start = step.shares_at_start;
   l.context_longest = 0;
   for (const StepPart& part : step.parts) l.context_longest = std::max(l.context_longest, part.start + part.new_tokens);
   l.sample_rows = take(l, l.logit_rows, sizeof(ops::SampleRow));
@@ -224,6 +226,7 @@ BatchView StepBatch::view(const BatchLayout& l, const BatchLimits& limits, std::
     plan.rows = l.rows;
     plan.rows_longest = l.rows_longest;
     plan.context_longest = l.context_longest;
+    plan.reads_own_rows = l.shares_at_start;
     plan.row_offsets = i32(l.row_offsets);
     plan.context_lengths = i32(l.context_lengths);
     plan.page_table = i32(l.sets[set].page_table).reshape({l.sequences, l.sets[set].pages});

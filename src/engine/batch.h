@@ -53,6 +53,7 @@ struct BatchLayout {
   int context_longest = 0;
   int mask_rows = 0;
   bool wants_logprobs = false;
+  bool shares_at_start = false;          // Step::shares_at_start
   SlabArray tokens, sources, positions;  // [rows]
   SlabArray row_offsets;                 // [sequences + 1]
   SlabArray context_lengths;             // [sequences]

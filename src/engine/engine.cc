@@ -307,8 +307,9 @@ void log_memory(const Model& model, const WorkerLimits& limits, const KvPlan& kv
   for (std::size_t i = 0; i < sets.size(); ++i) {
     const std::size_t bytes = static_cast<std::size_t>(kv.pages[i]) * KvCache::page_bytes(sets[i], limits.kv);
     const std::string what = sets[i].window == 0 ? "all positions" : fmt::format("window {}", sets[i].window);
-    spdlog::info("  KV set {}      {:10.1f}  {} layers, {}: {} pages of {} tokens", i,
-                 static_cast<double>(bytes) / kMiB, sets[i].layers.size(), what, kv.pages[i], options.page_size);
+    spdlog::info("  KV set {}      {:10.1f}  {} layers, {}: {} pages of {} tokens in {}", i,
+                 static_cast<double>(bytes) / kMiB, sets[i].layers.size(), what, kv.pages[i], options.page_size,
+                 dtype_name(limits.kv.dtype));
   }
   spdlog::info("  activations   {:10.1f}  {} rows a step, {} of logits", static_cast<double>(rest) / kMiB,
                limits.batch.rows_max, limits.batch.logit_rows_max);

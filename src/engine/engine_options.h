@@ -18,7 +18,7 @@ struct EngineOptions {
   int page_size = 32;               // positions a page
   std::size_t kv_bytes = 0;         // a rank; 0: enough for sequences_max contexts, at most memory_share
   double memory_share = 0.5;        // of the memory that weights and activations leave free
-  DType kv_dtype = DType::kBf16;
+  DType kv_dtype = DType::kBf16;    // or kF8E4M3 (kv/kv_cache.h), kF32 on the CPU
   DType activations = DType::kF32;  // as in ModelOptions
   bool prefix_cache = true;
   bool overlap = true;            // plan and launch a step while the one before it runs

@@ -206,6 +206,7 @@ void Scheduler::admit(Step& step, Time now) {
     if (!make_room(s, step)) return;
     next = waiting_.erase(next);
     start(s, now);
+    step.shares_at_start |= s->kv_tokens > 0;
     if (!plan(s, step)) return;
   }
 }

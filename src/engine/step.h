@@ -35,6 +35,9 @@ struct Step {
   int rows = 0;
   int logit_rows = 0;
   int adjustments = 0;  // at most so many
+  // A sequence that starts in this step shares pages, perhaps with rows of this very step: no layer may read the cache
+  // before the step's rows are appended to it.
+  bool shares_at_start = false;
   bool empty() const { return parts.empty(); }
 };
 

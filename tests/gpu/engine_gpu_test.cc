@@ -51,6 +51,9 @@ struct Setting {
   int choices = 1;
   bool graphs = true;
   bool overlap = true;
+  int rows_max = 256;
+  int prompt_tokens = 300;  // more than the window, more than a step
+  float temperature = 1;
 };
 
 Outcome run(const Setting& setting) {
@@ -62,7 +65,7 @@ Outcome run(const Setting& setting) {
   communicators.push_back(make_solo_communicator());
   EngineOptions options;
   options.context_max = 1024;
-  options.rows_max = 256;
+  options.rows_max = setting.rows_max;
   options.kv_bytes = 256u << 20;
   options.activations = DType::kBf16;
   options.overlap = setting.overlap;
@@ -72,12 +75,13 @@ Outcome run(const Setting& setting) {
 
   const auto sink = std::make_shared<Collector>(setting.choices);
   Request request{.id = 1, .n = setting.choices, .sink = sink};
-  for (std::uint64_t i = 0; i < 300; ++i) {  // more than the window, more than a step
-    request.prompt.push_back(static_cast<std::int32_t>(random_bits(7, i) % 2000));
+  for (int i = 0; i < setting.prompt_tokens; ++i) {
+    request.prompt.push_back(static_cast<std::int32_t>(random_bits(7, static_cast<std::uint64_t>(i)) % 2000));
   }
   request.decoding.max_tokens = 150;
   request.decoding.ignore_stop = true;
   request.decoding.seed = 11;
+  request.decoding.temperature = setting.temperature;
   EXPECT_TRUE(engine->submit(std::move(request)).ok());
   Outcome outcome{.tokens = sink->wait()};
   engine->stop(Clock::now());
@@ -95,6 +99,13 @@ TEST(EngineGpu, GraphsGiveTheBitsOfSteps) {
 
 TEST(EngineGpu, OverlapChangesNoBit) {
   EXPECT_EQ(run({.choices = 6, .overlap = false}).tokens, run({.choices = 6}).tokens);
+}
+
+// The last step of the prompt has six rows, which fill a page; in that step the other choices begin, with two rows each
+// behind that page.
+TEST(EngineGpu, APageMayBeSharedInTheStepThatFillsIt) {
+  const Outcome outcome = run({.choices = 5, .rows_max = 71, .prompt_tokens = 290, .temperature = 0});
+  for (const std::vector<std::int32_t>& tokens : outcome.tokens) EXPECT_EQ(tokens, outcome.tokens.front());
 }
 
 TEST(EngineGpu, TheSameRequestGivesTheSameBits) { EXPECT_EQ(run({.choices = 12}), run({.choices = 12})); }

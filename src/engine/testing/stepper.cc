@@ -104,7 +104,9 @@ bool Stepper::plan(Time now) {
   return true;
 }
 
-// A page that somebody else holds is immutable, and no two rows of a step write one slot.
+// A page that somebody else holds is immutable, and no two rows of a step write one slot. What a sequence sees of the
+// positions before a step was written by earlier steps, unless the step says otherwise: kernels read it while rows are
+// still being appended.
 void Stepper::check_writers(const Step& step) const {
   const int page_size = options_.limits.page_size;
   for (std::size_t set = 0; set < options_.limits.sets.size(); ++set) {
@@ -114,6 +116,14 @@ void Stepper::check_writers(const Step& step) const {
       for (int p = part.start / page_size; p <= (part.start + part.new_tokens - 1) / page_size; ++p) {
         const int page = list.pages.at(static_cast<std::size_t>(p - list.first));
         CHECK(written.insert(page).second, "page {} of KV set {} has two writers", page, set);
+      }
+    }
+    for (const StepPart& part : step.parts) {
+      const PageList& list = part.pages(set);
+      for (int p = list.first; p < part.start / page_size; ++p) {
+        const int page = list.pages.at(static_cast<std::size_t>(p - list.first));
+        CHECK(step.shares_at_start || !written.contains(page), "page {} of KV set {} is read and written in one step",
+              page, set);
       }
     }
   }

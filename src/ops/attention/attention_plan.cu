@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(kThreads) attention_plan_kernel(const __grid_c
                                    .table = s * params.pages_max - first_page,
                                    .begin = oldest_of(params, position),
                                    .end = position + 1,
-                                   .fresh = fresh,
+                                   .fresh = params.reads_own_rows ? 0 : fresh,
                                    .items = items,
                                    .before = offset * params.kv_heads,
                                    .index = index};
