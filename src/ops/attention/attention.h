@@ -35,8 +35,8 @@ struct AttentionPlan {
   int rows = 0;
   int rows_longest = 0;     // largest number of new rows of one sequence
   int context_longest = 0;  // largest context length
-  // A sequence may see positions, before its own new rows, that another one's new rows fill: keys and values must not be
-  // read before all rows are appended. (Else a GPU reads them ahead.)
+  // A sequence may see positions, before its own new rows, that another one's new rows fill: keys and values must not
+  // be read before all rows are appended. (Else a GPU reads them ahead.)
   bool reads_own_rows = true;
   Tensor row_offsets;       // [sequences + 1] i32: rows of sequence s
   Tensor context_lengths;   // [sequences] i32: positions in KV after this step's rows are appended

@@ -78,6 +78,7 @@ AttentionParams plan_params(const Stream& stream, const AttentionPlan& plan, con
   params.box_rows = box_rows(page_size);
   params.pages_max = static_cast<int>(plan.page_table.size(1));
   params.window = plan.window;
+  params.reads_own_rows = plan.reads_own_rows;
   params.decode_blocks = decode_blocks(stream);
   // A window is read by one block: adding up pieces would take longer than reading them.
   const bool whole = plan.window > 0 && plan.window <= DecodeConfig::kWindowMax;

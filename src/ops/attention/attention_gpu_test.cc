@@ -110,6 +110,7 @@ struct Problem {
     plan.sequences = static_cast<int>(count);
     plan.rows = rows;
     plan.rows_longest = longest;
+    plan.reads_own_rows = false;  // the harder case: what lies before the new rows is read ahead
     plan.row_offsets = *row_offsets;
     plan.context_lengths = *context_lengths;
     plan.page_table = *page_table;

@@ -93,6 +93,7 @@ struct AttentionParams {
   int heads, kv_heads;
   int page_size, page_shift;  // a power of two, and which
   int pages_max, box_rows;
+  int reads_own_rows;  // AttentionPlan::reads_own_rows
   int window;          // 0: none
   float scale_log2;    // scale * log2(e): scores enter exp2
 
