@@ -452,7 +452,7 @@ __device__ inline void decode_consume(DecodeShared<C>& shared, const AttentionPa
                                     walk.row.begin, walk.row.end, params.scale_log2, state);
       }
       __syncwarp();
-      if (threadIdx.x % 32 == 0) ptx::barrier_arrive(&shared.empty[ring.stage]);
+      ptx::barrier_arrive_warp(&shared.empty[ring.stage]);
     }
     write_piece<C::kE4m3>(state, shared.pieces[warp]);
     ptx::named_sync(1, 128);
@@ -475,7 +475,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocksPerSm)
   if (threadIdx.x == 0) {
     for (int stage = 0; stage < C::kStages; ++stage) {
       ptx::barrier_init(&shared.full[stage], 1);
-      ptx::barrier_init(&shared.empty[stage], C::kWarps);
+      ptx::barrier_init(&shared.empty[stage], C::kWarps * ptx::kWarpArrivals);
     }
     ptx::barrier_init_fence();
   }

@@ -130,12 +130,12 @@ __device__ inline void prefill_e4m3_init(PrefillE4m3Shared<kKeys>& shared) {
   PrefillShared<kKeys>& wide = shared.wide;
   for (int slot = 0; slot < 2; ++slot) {
     ptx::barrier_init(&wide.query_full[slot], 1);
-    ptx::barrier_init(&wide.query_empty[slot], kWarps + kWidening);
+    ptx::barrier_init(&wide.query_empty[slot], kWarps * ptx::kWarpArrivals + kWidening);
   }
-  ptx::barrier_init(&wide.finished, kWarps);
+  ptx::barrier_init(&wide.finished, kWarps * ptx::kWarpArrivals);
   for (int stage = 0; stage < PrefillUnits<kKeys>::kStages; ++stage) {
     ptx::barrier_init(&wide.full[stage], kWidening);
-    ptx::barrier_init(&wide.empty[stage], kWarps);
+    ptx::barrier_init(&wide.empty[stage], kWarps * ptx::kWarpArrivals);
   }
   for (int piece = 0; piece < PrefillE4m3Shared<kKeys>::kPieces; ++piece) {
     ptx::barrier_init(&shared.arrived[piece], 1);

@@ -337,9 +337,7 @@ struct PrefillConsumer {
   int at = 0;     // units before this tile
   int taken = 0;  // tiles before this one
 
-  __device__ static void release(std::uint64_t* empty) {
-    if (threadIdx.x % 32 == 0) ptx::barrier_arrive(empty);
-  }
+  __device__ static void release(std::uint64_t* empty) { ptx::barrier_arrive_warp(empty); }
   __device__ void wait_unit(int unit) {
     ptx::barrier_wait(&shared.full[stage_of<kKeys>(unit)], parity_of<kKeys>(unit));
   }
@@ -529,12 +527,12 @@ __global__ void __launch_bounds__(PrefillConfig::kThreads, 1)
     constexpr int kWarps = 4 * C::kConsumers;
     for (int slot = 0; slot < 2; ++slot) {
       ptx::barrier_init(&shared.query_full[slot], 1);
-      ptx::barrier_init(&shared.query_empty[slot], kWarps);
+      ptx::barrier_init(&shared.query_empty[slot], kWarps * ptx::kWarpArrivals);
     }
-    ptx::barrier_init(&shared.finished, kWarps);
+    ptx::barrier_init(&shared.finished, kWarps * ptx::kWarpArrivals);
     for (int stage = 0; stage < PrefillUnits<kKeys>::kStages; ++stage) {
       ptx::barrier_init(&shared.full[stage], 1);
-      ptx::barrier_init(&shared.empty[stage], kWarps);
+      ptx::barrier_init(&shared.empty[stage], kWarps * ptx::kWarpArrivals);
     }
     ptx::barrier_init_fence();
   }
