@@ -48,19 +48,23 @@ WeightSlice slice_of(const WeightSpec& spec, const ParallelPlan& plan, int rank)
   return slice;
 }
 
-std::size_t slice_bytes(const WeightSpec& spec, const WeightSlice& slice, WeightFormat format) {
-  const WeightFormat stored = spec.kind == WeightKind::kExperts ? format : WeightFormat::kBf16;
-  const WeightSizes sizes = weight_sizes(stored, slice.experts.size(), slice.out(), slice.columns.size());
+WeightFormat WeightFormats::of(const WeightSpec& spec) const {
+  if (spec.kind == WeightKind::kExperts) return experts;
+  return spec.kind == WeightKind::kMatrix && spec.dense ? dense : WeightFormat::kBf16;
+}
+
+std::size_t slice_bytes(const WeightSpec& spec, const WeightSlice& slice, const WeightFormats& formats) {
+  const WeightSizes sizes = weight_sizes(formats.of(spec), slice.experts.size(), slice.out(), slice.columns.size());
   const std::uint64_t bias =
       slice.holds_bias ? weight_sizes(WeightFormat::kBf16, slice.experts.size(), slice.out(), 1).payload : 0;
   // weight_sizes bounds each term by 2^62.
   return Arena::aligned(sizes.payload) + Arena::aligned(sizes.scales) + Arena::aligned(bias);
 }
 
-Weight weight_over(const WeightSpec& spec, const WeightSlice& slice, WeightFormat format, Device device,
+Weight weight_over(const WeightSpec& spec, const WeightSlice& slice, const WeightFormats& formats, Device device,
                    const WeightMemory& memory) {
   Weight weight;
-  weight.format = spec.kind == WeightKind::kExperts ? format : WeightFormat::kBf16;
+  weight.format = formats.of(spec);
   weight.experts = slice.experts.size();
   weight.out = slice.out();
   weight.in = slice.columns.size();
@@ -90,17 +94,16 @@ Weight weight_over(const WeightSpec& spec, const WeightSlice& slice, WeightForma
   return weight;
 }
 
-Weight allocate_weight(const WeightSpec& spec, const WeightSlice& slice, WeightFormat format, Arena& arena) {
-  const WeightFormat stored = spec.kind == WeightKind::kExperts ? format : WeightFormat::kBf16;
+Weight allocate_weight(const WeightSpec& spec, const WeightSlice& slice, const WeightFormats& formats, Arena& arena) {
   const std::int64_t experts = slice.experts.size(), out = slice.out();
-  const WeightSizes sizes = weight_sizes(stored, experts, out, slice.columns.size());
+  const WeightSizes sizes = weight_sizes(formats.of(spec), experts, out, slice.columns.size());
   WeightMemory memory;
   memory.payload = arena.take(spec.name, sizes.payload);
   if (sizes.scales > 0) memory.scales = arena.take(spec.name + ".scales", sizes.scales);
   if (slice.holds_bias) {
     memory.bias = arena.take(spec.name + ".bias", weight_sizes(WeightFormat::kBf16, experts, out, 1).payload);
   }
-  return weight_over(spec, slice, format, arena.device(), memory);
+  return weight_over(spec, slice, formats, arena.device(), memory);
 }
 
 }  // namespace rose

@@ -15,7 +15,7 @@ namespace rose {
 
 enum class WeightKind : std::uint8_t {
   kVector,   // bf16 [out]: norms, sinks
-  kMatrix,   // [out, in], bf16 as published
+  kMatrix,   // [out, in], bf16 as published; some may be fp8 in memory
   kExperts,  // [experts, out, in], mxfp4 as published; the only kind that takes every format
 };
 
@@ -33,6 +33,7 @@ struct WeightSpec {
   std::int64_t out = 0;
   std::int64_t in = 0;  // 1 for vectors
   bool bias = false;
+  bool dense = false;  // kMatrix: in WeightFormats::dense in memory; other matrices stay bf16
   Shard shard = Shard::kCopy;
   std::vector<SourcePart> parts;  // rows sum to out
 };
@@ -56,8 +57,18 @@ struct WeightSlice {
 };
 WeightSlice slice_of(const WeightSpec& spec, const ParallelPlan& plan, int rank);
 
-// Bytes of the slice in `format` (kVector and kMatrix are always bf16), every tensor aligned as Arena aligns it.
-std::size_t slice_bytes(const WeightSpec& spec, const WeightSlice& slice, WeightFormat format);
+// What weights take in memory. The experts' format alone: everything else is bf16, as files and sources have it.
+struct WeightFormats {
+  WeightFormats(WeightFormat experts_, WeightFormat dense_ = WeightFormat::kBf16) : experts(experts_), dense(dense_) {}
+
+  WeightFormat of(const WeightSpec& spec) const;
+
+  WeightFormat experts;
+  WeightFormat dense;  // of the matrices whose spec says so: bf16, or fp8
+};
+
+// Bytes of the slice in memory, every tensor aligned as Arena aligns it.
+std::size_t slice_bytes(const WeightSpec& spec, const WeightSlice& slice, const WeightFormats& formats);
 
 // The slice in memory that is there: scales where the format has them, bias where the slice holds it, else null.
 struct WeightMemory {
@@ -65,10 +76,10 @@ struct WeightMemory {
   void* scales = nullptr;
   void* bias = nullptr;
 };
-Weight weight_over(const WeightSpec& spec, const WeightSlice& slice, WeightFormat format, Device device,
+Weight weight_over(const WeightSpec& spec, const WeightSlice& slice, const WeightFormats& formats, Device device,
                    const WeightMemory& memory);
 
 // The same in slice_bytes of the arena.
-Weight allocate_weight(const WeightSpec& spec, const WeightSlice& slice, WeightFormat format, Arena& arena);
+Weight allocate_weight(const WeightSpec& spec, const WeightSlice& slice, const WeightFormats& formats, Arena& arena);
 
 }  // namespace rose

@@ -125,6 +125,32 @@ TEST(Slices, ExpertWidthsAreThePublishedOnes) {
   EXPECT_EQ(widths(down(2880), {.tp = 4, .ep = 2}), (Widths{1440, 1440, 1440, 1440}));
 }
 
+TEST(WeightFormats, DenseIsForTheMatricesThatSaySo) {
+  const WeightSpec plain{.name = "router", .out = 200, .in = 320, .bias = true, .parts = {{"router", 200}}};
+  WeightSpec dense = plain;
+  dense.dense = true;
+  WeightSpec vector = dense;
+  vector.kind = WeightKind::kVector;
+  WeightSpec experts = dense;
+  experts.kind = WeightKind::kExperts;
+  const WeightFormats formats{WeightFormat::kMxfp4, WeightFormat::kFp8};
+  EXPECT_EQ(formats.of(plain), WeightFormat::kBf16);
+  EXPECT_EQ(formats.of(dense), WeightFormat::kFp8);
+  EXPECT_EQ(formats.of(vector), WeightFormat::kBf16);
+  EXPECT_EQ(formats.of(experts), WeightFormat::kMxfp4);
+  EXPECT_EQ(WeightFormats(WeightFormat::kFp8).of(dense), WeightFormat::kBf16);
+
+  const WeightSlice slice = slice_of(dense, {.tp = 2}, 1);
+  const std::size_t bytes = slice_bytes(dense, slice, formats);
+  EXPECT_EQ(bytes, 200u * 320 + 256 + 512);  // 2 x 3 scales; 200 biases: each at a multiple of 256
+  Arena arena({}, bytes, "arena");
+  const Weight weight = allocate_weight(dense, slice, formats, arena);
+  EXPECT_EQ(arena.bytes_used(), bytes);
+  EXPECT_EQ(weight.format, WeightFormat::kFp8);
+  EXPECT_EQ(weight.scales.size(0), 2);
+  EXPECT_EQ(weight.scales.size(1), 3);
+}
+
 TEST(Slices, GateUpRowsBelongToTheDownColumnsOfTheSameRank) {
   for (const int ep : {1, 2, 4}) {
     const ParallelPlan plan{.tp = 4, .ep = ep};
