@@ -3,7 +3,9 @@
 
 #include <cmath>
 #include <string>
+#include <tuple>
 
+#include "ops/linear/linear.h"
 #include "ops/linear/linear_fp8_cuda.h"
 #include "ops/linear/linear_oracle.h"
 #include "ops/testing/compare.h"
@@ -99,6 +101,37 @@ TEST(QuantizeRows, FollowsItsDefinition) {
     for (int group = 0; group < groups; ++group) {
       for (int spare = rows; spare < rows + 3; ++spare) EXPECT_TRUE(std::isnan(scales->row<float>(group)[spare]));
     }
+  }
+}
+
+// What `linear` makes of a bf16 x: quantize_rows and linear_fp8, with the rounded x in scratch of just the bytes asked
+// for.
+TEST(LinearFp8, RoundsABf16XIntoItsScratch) {
+  for (const auto& [rows, out, in, type] : {std::tuple{1, 640, 2880, kBf16},
+                                            {3, 1000, 144, kF32},
+                                            {64, 300, 4096, kBf16},
+                                            {131, 264, 272, kF32},
+                                            {1030, 640, 400, kBf16}}) {
+    const auto x = testing::random_tensor(kBf16, {rows, in}, 5, 3);
+    const auto weight = testing::random_weight(WeightFormat::kFp8, {.out = out, .in = in}, 6);
+    OwnedTensor expected(type, {rows, out}), actual(type, {rows, out});
+    testing::Gpu gpu;
+    const Tensor gpu_x = gpu.upload(*x);
+    const Weight gpu_weight = gpu.upload(*weight);
+
+    const Tensor q = gpu.like(*OwnedTensor(DType::kF8E4M3, {rows, in}));
+    const Tensor scales = gpu.like(*OwnedTensor(kF32, {(in + 127) / 128, (rows + 3) / 4 * 4 + 8}));
+    const Tensor y = gpu.like(*expected);
+    cuda::quantize_rows(gpu.stream, gpu_x, {q, scales});
+    cuda::linear_fp8(gpu.stream, {q, scales}, gpu_weight, y);
+    gpu.download(y, *expected);
+
+    const auto bytes = static_cast<std::int64_t>(linear_scratch_bytes(gpu.stream, WeightFormat::kFp8, rows, in));
+    const Tensor scratch = gpu.like(*OwnedTensor(DType::kU8, {bytes}));
+    const Tensor through = gpu.like(*actual);
+    linear(gpu.stream, gpu_x, gpu_weight, through, scratch);
+    gpu.download(through, *actual);
+    EXPECT_EQ(testing::bit_difference(*actual, *expected), "") << rows << " x " << out << " x " << in;
   }
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "ops/linear/linear_quantizing_cuda.h"
 #include "ops/linear/linear_x86.h"
 #include "ops/testing/compare.h"
 #include "ops/testing/random.h"
@@ -188,6 +189,20 @@ TEST(LinearDeathTest, NamesTheTensorOfAWrongShape) {
   const OwnedTensor x(DType::kF32, {2, 9});
   const OwnedTensor y(DType::kF32, {2, 4});
   EXPECT_DEATH(linear(Stream::cpu(1), *x, *weight, *y), "linear: x");
+}
+
+TEST(LinearScratch, OnlyFp8OnAGpuNeedsSome) {
+  for (const WeightFormat format : kFormats) EXPECT_EQ(linear_scratch_bytes(Stream::cpu(1), format, 100, 2880), 0u);
+  // Room for the most rows and inputs is room for any fewer of them.
+  for (const std::int64_t rows : {1, 3, 4, 5, 8191}) {
+    for (const std::int64_t columns : {16, 128, 144, 2864}) {
+      EXPECT_LE(quantized_bytes(rows, columns).total(), quantized_bytes(rows + 1, columns).total());
+      EXPECT_LE(quantized_bytes(rows, columns).total(), quantized_bytes(rows, columns + 16).total());
+      EXPECT_EQ(quantized_bytes(rows, columns).q % 16, 0u);
+      EXPECT_EQ(quantized_bytes(rows, columns).scales_stride % 4, 0);
+      EXPECT_GE(quantized_bytes(rows, columns).scales_stride, rows);
+    }
+  }
 }
 
 }  // namespace
