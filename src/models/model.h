@@ -44,6 +44,9 @@ struct ModelOptions {
   WeightFormat expert_format = WeightFormat::kMxfp4;
   DType activations = DType::kF32;  // CPU: f32; GPU: bf16
   bool bf16_experts = false;        // GPU: the experts' activations stay bf16, not rounded to e4m3
+  // Of qkv, attention output and unembedding: bf16 as stored, or fp8, to which they are rounded when they are loaded;
+  // a GPU then rounds their inputs to e4m3 too.
+  WeightFormat dense_format = WeightFormat::kBf16;
   ops::RoutingMode routing = ops::RoutingMode::kNatural;  // otherwise for benchmarks only
 };
 

@@ -12,27 +12,41 @@
 #include "ops/experts/experts.h"
 #include "ops/gather_rows/gather_rows.h"
 #include "ops/linear/linear.h"
+#include "ops/quantize_weight/quantize_weight.h"
 #include "ops/reduce_add_rms_norm/reduce_add_rms_norm.h"
 #include "ops/route/route.h"
 
 namespace rose {
 
-// Where expert weights lie on a GPU while their scales are brought into the order that its kernels read.
-class GptOss::ExpertStaging {
+// Where weights lie as stored on their way into the model: matrices before they are rounded to FP8, and on a GPU expert
+// weights while their scales are brought into the order that its kernels read.
+class GptOss::LoadStaging {
  public:
-  ExpertStaging(const Stream& stream, std::size_t bytes) : stream_(stream) {
+  LoadStaging(const Stream& stream, std::size_t bytes) : stream_(stream) {
     if (bytes == 0) return;
-    arena_ = std::make_unique<Arena>(stream.device(), bytes, "expert staging");
-    count_ = std::make_unique<Arena>(stream.device(), sizeof(std::int32_t), "inexact tiles");
-    count_->zero();
-    inexact_tiles_ = count_->tensor("inexact tiles", DType::kI32, {1});
+    arena_ = std::make_unique<Arena>(stream.device(), bytes, "load staging");
+    counts_ = std::make_unique<Arena>(stream.device(), 2 * Arena::kAlignment, "load counts");
+    counts_->zero();
+    inexact_tiles_ = counts_->tensor("inexact tiles", DType::kI32, {1});
+    not_finite_ = counts_->tensor("values that are not finite", DType::kI32, {1});
   }
-  bool used() const { return arena_ != nullptr; }
   Arena& arena() { return *arena_; }
-  const std::vector<ops::ExpertScales>& scales() const { return scales_; }
+  const std::vector<ops::ExpertScales>& scales() const { return scales_; }  // of the experts kept
 
-  // Moves the weight that was loaded into arena() to `kept`.
-  void keep(Weight& weight, Arena& kept) {
+  // The matrix `stored`, which was loaded into arena(), as FP8 in `kept`.
+  Weight round(const WeightSpec& spec, const WeightSlice& slice, const Weight& stored, Arena& kept) {
+    const Weight rounded = allocate_weight(spec, slice, {WeightFormat::kFp8, WeightFormat::kFp8}, kept);
+    if (!stored.bias.empty()) copy_async(stream_, rounded.bias.raw(), stored.bias.raw(), stored.bias.bytes());
+    ops::quantize_weight(stream_, stored, rounded, not_finite_);
+    if (const int count = read(not_finite_); count > 0) {
+      throw StartError(fmt::format("{} holds {} values that are not finite", spec.name, count));
+    }
+    arena_->reset();
+    return rounded;
+  }
+
+  // Moves the experts' weight that was loaded into arena() to `kept`.
+  void keep_experts(Weight& weight, Arena& kept) {
     const auto moved = [&](const Tensor& from) {
       const Tensor to = from.on(kept.take("expert weights", from.bytes()), from.device());
       copy_async(stream_, to.raw(), from.raw(), from.bytes());
@@ -46,19 +60,19 @@ class GptOss::ExpertStaging {
     arena_->reset();
   }
 
-  int inexact_tiles() const {
+  int inexact_tiles() const { return arena_ == nullptr ? 0 : read(inexact_tiles_); }
+
+ private:
+  int read(const Tensor& counter) const {
     std::int32_t count = 0;
-    if (used()) {
-      copy_async(stream_, &count, inexact_tiles_.raw(), sizeof count);
-      stream_.synchronize();
-    }
+    copy_async(stream_, &count, counter.raw(), sizeof count);
+    stream_.synchronize();
     return count;
   }
 
- private:
   Stream stream_;
-  std::unique_ptr<Arena> arena_, count_;
-  Tensor inexact_tiles_;
+  std::unique_ptr<Arena> arena_, counts_;
+  Tensor inexact_tiles_, not_finite_;
   std::vector<ops::ExpertScales> scales_;
 };
 
@@ -110,12 +124,18 @@ GptOss::GptOss(WeightSource& source, const ModelOptions& options, const Stream& 
       kv_sets_(gpt_oss_kv_sets(config_)),
       stream_(stream),
       activation_dtype_(options.activations),
+      dense_format_(options.dense_format),
       ranks_(options.plan.ranks()),
       rope_(config_.rope),
       forced_routing_(options.routing, config_.experts) {
   CHECK(activation_dtype_ == DType::kF32 || activation_dtype_ == DType::kBf16, "activations in {}",
         dtype_name(activation_dtype_));
+  CHECK(dense_format_ == WeightFormat::kBf16 || dense_format_ == WeightFormat::kFp8, "dense matrices in {}",
+        weight_format_name(dense_format_));
   check_layout(config_, options.plan);
+  if (dense_format_ == WeightFormat::kFp8 && !stream.device().is_cpu() && config_.hidden % 16 != 0) {
+    throw StartError(fmt::format("hidden_size {}: FP8 products on a GPU need a multiple of 16", config_.hidden));
+  }
   CHECK(options.rank >= 0 && options.rank < ranks_, "rank {} of {}", options.rank, ranks_);
   heads_ = config_.heads / options.plan.tp;
   kv_heads_ = config_.kv_heads / options.plan.tp;
@@ -133,11 +153,13 @@ GptOss::GptOss(WeightSource& source, const ModelOptions& options, const Stream& 
   stream.synchronize();  // the copy above reads memory of this object
 }
 
-// Bytes of a weight in the arena, and of the room that it passes through: a GPU's kernels want the experts' scales in
-// another order than any file has them.
+// Bytes of a weight in the arena, and of the room that it passes through: sources give matrices in bf16 alone, and a
+// GPU's kernels want the experts' scales in another order than any file has them.
 GptOss::LoadedBytes GptOss::loaded_bytes(const WeightSpec& spec, const ModelOptions& options) const {
   const WeightSlice slice = slice_of(spec, options.plan, options.rank);
   const std::size_t stored = slice_bytes(spec, slice, options.expert_format);
+  if (rounded(spec))
+    return {.kept = slice_bytes(spec, slice, {options.expert_format, dense_format_}), .staged = stored};
   if (spec.kind != WeightKind::kExperts || stream_.device().is_cpu()) return {.kept = stored, .staged = 0};
   Weight shape;
   shape.format = options.expert_format;
@@ -148,22 +170,30 @@ GptOss::LoadedBytes GptOss::loaded_bytes(const WeightSpec& spec, const ModelOpti
   return {.kept = stored - Arena::aligned(scales) + ops::prepared_scale_bytes(stream_, shape), .staged = stored};
 }
 
+bool GptOss::rounded(const WeightSpec& spec) const {
+  return spec.kind == WeightKind::kMatrix &&
+         WeightFormats(WeightFormat::kBf16, dense_format_).of(spec) != WeightFormat::kBf16;
+}
+
 void GptOss::load(WeightSource& source, const ModelOptions& options, std::size_t staging_bytes,
                   const Progress& progress) {
   const std::uint64_t total = arena_->bytes_total();
   std::uint64_t done = arena_->bytes_used();
-  ExpertStaging staging(stream_, staging_bytes);
+  LoadStaging staging(stream_, staging_bytes);
   std::int64_t first_expert = 0;  // the same in every layer
   visit_weights(config_, weights_, [&](const WeightSpec& spec, Weight& slot) {
-    if (spec.kind == WeightKind::kExperts && staging.used()) {
-      slot = source.load(spec, options.plan, options.rank, options.expert_format, staging.arena(), stream_);
-      staging.keep(slot, *arena_);
-    } else {
-      slot = source.load(spec, options.plan, options.rank, options.expert_format, *arena_, stream_);
+    const WeightSlice slice = slice_of(spec, options.plan, options.rank);
+    const LoadedBytes bytes = loaded_bytes(spec, options);
+    Arena& arena = bytes.staged > 0 ? staging.arena() : *arena_;
+    slot = source.load(spec, options.plan, options.rank, options.expert_format, arena, stream_);
+    if (rounded(spec)) {
+      slot = staging.round(spec, slice, slot, *arena_);
+    } else if (bytes.staged > 0) {
+      staging.keep_experts(slot, *arena_);
     }
-    if (spec.kind == WeightKind::kExperts) first_expert = slice_of(spec, options.plan, options.rank).experts.begin;
+    if (spec.kind == WeightKind::kExperts) first_expert = slice.experts.begin;
     // Not what the arena has given out: a source may hand out a weight where its file lies mapped.
-    done += loaded_bytes(spec, options).kept;
+    done += bytes.kept;
     if (progress) progress(done, total);
   });
   CHECK(done == total, "{} of {} bytes of weights loaded", done, total);
@@ -180,11 +210,11 @@ void GptOss::load(WeightSource& source, const ModelOptions& options, std::size_t
 }
 
 // In the order in which the weights were visited: gate_up and down of each layer.
-void GptOss::take_expert_scales(const ExpertStaging& staging, const ModelOptions& options) {
+void GptOss::take_expert_scales(const LoadStaging& staging, const ModelOptions& options) {
   for (std::size_t i = 0; i < weights_.layers.size(); ++i) {
     ops::ExpertWeights& experts = weights_.layers[i].experts;
     experts.bf16_activations = options.bf16_experts;
-    if (!staging.used()) continue;
+    if (staging.scales().empty()) continue;
     experts.gate_up_scales = staging.scales().at(2 * i);
     experts.down_scales = staging.scales().at(2 * i + 1);
   }
@@ -221,6 +251,12 @@ void GptOss::visit_activations(const ModelLimits& limits, Activations& a, const 
                                                  .experts_held = weights_.layers.front().experts.down.experts,
                                                  .hidden = config_.hidden,
                                                  .intermediate = intermediate_})});
+  const std::size_t linear_scratch =
+      ops::linear_scratch_bytes(stream_, dense_format_, std::max<std::int64_t>(rows, limits.logit_rows_max),
+                                std::max<std::int64_t>(config_.hidden, attended));
+  if (linear_scratch > 0) {
+    visit("linear scratch", a.linear_scratch, DType::kU8, {static_cast<std::int64_t>(linear_scratch)});
+  }
 }
 
 std::size_t GptOss::scratch_bytes(const ModelLimits& limits) const {
@@ -271,7 +307,7 @@ GptOss::Activations GptOss::activations_of(std::int64_t rows) const {
 void GptOss::forward(const Batch& batch, KvCache& kv, const Stream& s, Communicator& communicator,
                      const ModelOutputs& out) {
   CHECK(communicator.size() == ranks_, "{} ranks in the plan, {} in the communicator", ranks_, communicator.size());
-  auto [residual, x, qkv, q, attended, y, routing, experts_scratch] = activations_of(batch.rows);
+  auto [residual, x, qkv, q, attended, y, routing, experts_scratch, linear_scratch] = activations_of(batch.rows);
   const float epsilon = config_.epsilon;
 
   const std::vector<ops::AttentionPlan> plans = plan_attention(batch, kv, s);
@@ -282,10 +318,10 @@ void GptOss::forward(const Batch& batch, KvCache& kv, const Stream& s, Communica
     const auto set = static_cast<std::size_t>(layer.kv_set);
     KvLayer& cache = kv.layer(layer.index);
     ops::reduce_add_rms_norm(s, communicator, delta, residual, layer.attention_norm.payload, epsilon, x);
-    ops::linear(s, x, layer.qkv, qkv);
+    ops::linear(s, x, layer.qkv, qkv, linear_scratch);
     ops::rope_append(s, qkv, batch.positions, batch.slots[set], rope_, cache, q);
     ops::attention(s, q, cache, plans[set], layer.sinks.payload, config_.attention_scale(), attended);
-    ops::linear(s, attended, layer.output, y);
+    ops::linear(s, attended, layer.output, y, linear_scratch);
     ops::reduce_add_rms_norm(s, communicator, y, residual, layer.mlp_norm.payload, epsilon, x);
     ops::route(s, x, layer.router, routing);
     ops::force_routing(s, forced_routing_, layer.index, routing);
@@ -296,7 +332,7 @@ void GptOss::forward(const Batch& batch, KvCache& kv, const Stream& s, Communica
   ops::reduce_add_rms_norm(s, communicator, delta, residual, weights_.final_norm.payload, epsilon, x);
   if (batch.logit_rows.empty()) return;  // a chunk in the middle of a prompt
   ops::gather_rows(s, x, batch.logit_rows, out.hidden);
-  ops::linear(s, out.hidden, weights_.unembedding, out.logits);
+  ops::linear(s, out.hidden, weights_.unembedding, out.logits, linear_scratch);
 }
 
 }  // namespace rose

@@ -50,20 +50,22 @@ class GptOss final : public Model {
     Tensor y;                // [rows, hidden] this rank's part of a sum
     ops::Routing routing;    // [rows, experts_per_token]
     Tensor experts_scratch;  // f32
+    Tensor linear_scratch;   // u8; empty where no linear needs it
   };
 
   using VisitActivation =
       std::function<void(std::string_view name, Tensor& slot, DType dtype, std::initializer_list<std::int64_t> sizes)>;
 
-  class ExpertStaging;
+  class LoadStaging;
   struct LoadedBytes {
     std::size_t kept = 0;
     std::size_t staged = 0;
   };
 
+  bool rounded(const WeightSpec& spec) const;  // to dense_format_, when loaded
   LoadedBytes loaded_bytes(const WeightSpec& spec, const ModelOptions& options) const;
   void load(WeightSource& source, const ModelOptions& options, std::size_t staging_bytes, const Progress& progress);
-  void take_expert_scales(const ExpertStaging& staging, const ModelOptions& options);
+  void take_expert_scales(const LoadStaging& staging, const ModelOptions& options);
   void visit_activations(const ModelLimits& limits, Activations& activations, const VisitActivation& visit) const;
   Activations activations_of(std::int64_t rows) const;
   ops::AttentionWorkShape attention_work_shape(const ModelLimits& limits) const;
@@ -74,6 +76,7 @@ class GptOss final : public Model {
   std::vector<KvSetSpec> kv_sets_;
   Stream stream_;  // of the weights' device
   DType activation_dtype_;
+  WeightFormat dense_format_;
   int ranks_ = 1;
   int heads_ = 0;                  // of this rank
   int kv_heads_ = 0;               // of this rank

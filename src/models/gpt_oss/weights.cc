@@ -29,6 +29,13 @@ WeightSpec matrix(std::string name, std::string tensor, std::int64_t out, std::i
           .parts = {{std::move(tensor), out}}};
 }
 
+WeightSpec dense(std::string name, std::string tensor, std::int64_t out, std::int64_t in, bool bias = false,
+                 Shard shard = Shard::kCopy) {
+  WeightSpec spec = matrix(std::move(name), std::move(tensor), out, in, bias, shard);
+  spec.dense = true;
+  return spec;
+}
+
 WeightSpec experts(std::string name, std::string tensor, std::int64_t count, std::int64_t out, std::int64_t in,
                    Shard shard) {
   return {.name = std::move(name),
@@ -44,7 +51,7 @@ WeightSpec experts(std::string name, std::string tensor, std::int64_t count, std
 WeightSpec fused_qkv(const GptOssConfig& config, const std::string& name, const std::string& tensor) {
   const std::int64_t q = std::int64_t{config.heads} * config.head_dim;
   const std::int64_t kv = std::int64_t{config.kv_heads} * config.head_dim;
-  WeightSpec spec = matrix(name + "attention.qkv", "", q + 2 * kv, config.hidden, config.attention_bias, Shard::kRows);
+  WeightSpec spec = dense(name + "attention.qkv", "", q + 2 * kv, config.hidden, config.attention_bias, Shard::kRows);
   spec.parts = {{tensor + "self_attn.q_proj", q}, {tensor + "self_attn.k_proj", kv}, {tensor + "self_attn.v_proj", kv}};
   return spec;
 }
@@ -66,8 +73,8 @@ void visit_weights(const GptOssConfig& config, GptOssWeights& weights,
     visit(vector(name + "attention.norm", tensor + "input_layernorm", hidden), layer.attention_norm);
     visit(fused_qkv(config, name, tensor), layer.qkv);
     visit(vector(name + "attention.sinks", tensor + "self_attn.sinks", config.heads, Shard::kRows), layer.sinks);
-    visit(matrix(name + "attention.output", tensor + "self_attn.o_proj", hidden, attended, config.attention_bias,
-                 Shard::kColumns),
+    visit(dense(name + "attention.output", tensor + "self_attn.o_proj", hidden, attended, config.attention_bias,
+                Shard::kColumns),
           layer.output);
     visit(vector(name + "mlp.norm", tensor + "post_attention_layernorm", hidden), layer.mlp_norm);
     visit(matrix(name + "mlp.router", tensor + "mlp.router", config.experts, hidden, true), layer.router);
@@ -79,7 +86,7 @@ void visit_weights(const GptOssConfig& config, GptOssWeights& weights,
           layer.experts.down);
   }
   visit(vector("final_norm", "model.norm", hidden), weights.final_norm);
-  visit(matrix("unembedding", "lm_head", config.vocabulary, hidden), weights.unembedding);
+  visit(dense("unembedding", "lm_head", config.vocabulary, hidden), weights.unembedding);
 }
 
 }  // namespace rose
