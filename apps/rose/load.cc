@@ -43,6 +43,8 @@ WeightFormat expert_format(const LoadOptions& options, const WeightSource& sourc
   return *weight_format_from_name(options.experts);  // the option's check allows known names only
 }
 
+WeightFormat dense_format(const LoadOptions& options) { return *weight_format_from_name(options.dense); }
+
 DType activations_on(Device device) { return device.is_cpu() ? DType::kF32 : DType::kBf16; }
 
 // The GPUs where there are any that the kernels are for, else the CPU.
@@ -105,6 +107,7 @@ std::vector<std::unique_ptr<Model>> load_ranks(WeightSource& source, const LoadO
         .expert_format = format,
         .activations = activations_on(streams[0].device()),
         .bf16_experts = options.bf16_experts,
+        .dense_format = dense_format(options),
         .routing = *ops::routing_mode_from_name(options.routing)};
     ranks.push_back(load_model(
         source, model_options, streams[static_cast<std::size_t>(rank)], [&](std::uint64_t done, std::uint64_t total) {
@@ -137,9 +140,9 @@ EngineOptions engine_options(const LoadOptions& options, Device device, int thre
   return engine;
 }
 
-void count_step_bytes(const WeightSource& source, WeightFormat format, LoadedModel& model) {
+void count_step_bytes(const WeightSource& source, const WeightFormats& formats, LoadedModel& model) {
   visit_model_specs(source, [&](const WeightSpec& spec) {
-    const auto bytes = static_cast<double>(slice_bytes(spec, slice_of(spec, {}, 0), format));
+    const auto bytes = static_cast<double>(slice_bytes(spec, slice_of(spec, {}, 0), formats));
     if (spec.kind == WeightKind::kExperts) {
       model.expert_bytes += bytes;
     } else if (spec.name != "embedding") {
@@ -172,6 +175,13 @@ void add_load_options(CLI::App& command, LoadOptions& options) {
       ->capture_default_str();
   command.add_option("--experts", options.experts, "format of the experts in memory; default: as stored")
       ->check(CLI::IsMember({"mxfp4", "fp8", "bf16"}));
+  command
+      .add_option(
+          "--dense", options.dense,
+          "format in memory of the attention and unembedding matrices: bf16 as stored, or fp8: half the bytes,\n"
+          "rounded at start; on a GPU their inputs are rounded to FP8 too")
+      ->check(CLI::IsMember({"bf16", "fp8"}))
+      ->capture_default_str();
   command.add_flag("--bf16-experts", options.bf16_experts,
                    "on a GPU: the experts' activations stay bf16 instead of FP8: exact, and slower for long prompts");
   command
@@ -233,7 +243,7 @@ LoadedModel load(const LoadOptions& options, const Progress& progress) {
   }
   model.chat_format =
       make_chat_format(source->chat_format(), model.tokenizer, generation_stop_tokens(source->generation_config()));
-  count_step_bytes(*source, format, model);
+  count_step_bytes(*source, {format, dense_format(options)}, model);
 
   std::vector<Stream> streams = choose_streams(options, threads);
   model.device = streams[0].device();
@@ -243,12 +253,11 @@ LoadedModel load(const LoadOptions& options, const Progress& progress) {
                              engine_options(options, model.device, threads), std::move(streams));
   model.load_s = seconds_between(begin, Clock::now());
   model.summary = fmt::format(
-      "rose {}, {}\n{}\n{} layers, {} experts, {:.1f} MiB of weights in memory ({} experts), context {} tokens; loaded "
-      "in "
-      "{:.2f} s\n",
+      "rose {}, {}\n{}\n{} layers, {} experts, {:.1f} MiB of weights in memory ({} experts, {} dense), context {} "
+      "tokens; loaded in {:.2f} s\n",
       ROSE_VERSION, describe_device(model.device, options.tp, threads), source->describe(), model.shape.layers,
       model.shape.experts, static_cast<double>(model.weight_bytes) / (1 << 20), weight_format_name(format),
-      model.engine->limits().context_max, model.load_s);
+      options.dense, model.engine->limits().context_max, model.load_s);
   return model;
 }
 
