@@ -22,7 +22,7 @@ std::string_view routing_mode_name(RoutingMode mode) {
 
 std::optional<RoutingMode> routing_mode_from_name(std::string_view name) {
 #define ROSE_X(enumerator, text) \
-  if (name == text) return RoutingMode::enumerator;
+  if (name == (text)) return RoutingMode::enumerator;
   ROSE_ROUTING_MODES(ROSE_X)
 #undef ROSE_X
   return std::nullopt;
