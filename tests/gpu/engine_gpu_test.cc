@@ -54,13 +54,15 @@ struct Setting {
   int rows_max = 256;
   int prompt_tokens = 300;  // more than the window, more than a step
   float temperature = 1;
+  WeightFormat dense = WeightFormat::kBf16;
 };
 
 Outcome run(const Setting& setting) {
   const Stream stream = Stream::cuda(0);
   const auto source = open_weights(std::string(ROSE_SOURCE_DIR) + "/models/rose-tiny");
   std::vector<std::unique_ptr<Model>> ranks;
-  ranks.push_back(load_model(*source, {.plan = {}, .activations = DType::kBf16}, stream, {}));
+  ranks.push_back(
+      load_model(*source, {.plan = {}, .activations = DType::kBf16, .dense_format = setting.dense}, stream, {}));
   std::vector<std::unique_ptr<Communicator>> communicators;
   communicators.push_back(make_solo_communicator());
   EngineOptions options;
@@ -94,6 +96,15 @@ TEST(EngineGpu, GraphsGiveTheBitsOfSteps) {
     const Outcome eager = run({.choices = choices, .graphs = false});
     EXPECT_EQ(run({.choices = choices}), eager) << choices << " choices";
     EXPECT_EQ(eager.tokens.front().size(), 150u);
+  }
+}
+
+// Two kernels in the place of one, and scratch that every matrix shares.
+TEST(EngineGpu, GraphsGiveTheBitsOfStepsWithDenseMatricesInFp8) {
+  for (const int choices : {1, 9}) {
+    const Outcome eager = run({.choices = choices, .graphs = false, .dense = WeightFormat::kFp8});
+    EXPECT_EQ(run({.choices = choices, .dense = WeightFormat::kFp8}), eager) << choices << " choices";
+    EXPECT_NE(run({.choices = choices}), eager) << choices << " choices";
   }
 }
 
