@@ -130,6 +130,7 @@ EngineOptions engine_options(const LoadOptions& options, Device device, int thre
   const double kv_memory_gib = options.kv_memory_gib == 0 && !gpu ? 1 : options.kv_memory_gib;
   engine.kv_bytes = static_cast<std::size_t>(kv_memory_gib * (1 << 30));
   engine.memory_share = options.memory_share;
+  engine.kv_dtype = kv_dtype(options);
   engine.activations = activations_on(device);
   engine.prefix_cache = options.prefix_cache;
   engine.graphs = options.graphs;
@@ -152,6 +153,8 @@ void count_step_bytes(const WeightSource& source, const WeightFormats& formats, 
 }
 
 }  // namespace
+
+DType kv_dtype(const LoadOptions& options) { return options.kv_cache_dtype == "fp8" ? DType::kF8E4M3 : DType::kBf16; }
 
 void add_load_options(CLI::App& command, LoadOptions& options) {
   command.add_option("checkpoint", options.checkpoint,
@@ -199,6 +202,11 @@ void add_load_options(CLI::App& command, LoadOptions& options) {
                   "GiB for keys and values, each rank; default: 1 on the CPU, on a GPU --gpu-memory-utilization\n"
                   "of what weights and activations leave")
       ->check(CLI::Range(0.001, 4096.0));
+  command
+      .add_option("--kv-cache-dtype", options.kv_cache_dtype,
+                  "format of keys and values; auto: bf16; fp8: e4m3 without scales, half the memory, less exact")
+      ->check(CLI::IsMember({"auto", "bf16", "fp8"}))
+      ->capture_default_str();
   command
       .add_flag("--graphs,!--no-graphs", options.graphs,
                 "on a GPU: decoding steps run as recorded graphs; without them an error names its operation")

@@ -25,11 +25,12 @@ struct LoadOptions {
   bool bf16_experts = false;        // GPU: ModelOptions::bf16_experts
   std::string routing = "natural";  // ops::RoutingMode; benchmarks only
   int tp = 1;
-  int ep = 0;                  // 0: as tp
-  std::string experts;         // mxfp4, fp8, bf16; empty: as stored
-  std::string dense = "bf16";  // ModelOptions::dense_format: bf16, fp8
-  int max_context = 0;         // 0: the model's, as far as the KV memory goes
-  double kv_memory_gib = 0;    // 0: 1 on the CPU; on a GPU memory_share of what weights and activations leave
+  int ep = 0;                           // 0: as tp
+  std::string experts;                  // mxfp4, fp8, bf16; empty: as stored
+  std::string dense = "bf16";           // ModelOptions::dense_format: bf16, fp8
+  int max_context = 0;                  // 0: the model's, as far as the KV memory goes
+  std::string kv_cache_dtype = "auto";  // bf16, fp8; auto: bf16
+  double kv_memory_gib = 0;             // 0: 1 on the CPU; on a GPU memory_share of what weights and activations leave
   double memory_share = 0.9;
   int rows_max = 0;       // rows of one step; 0: 512 on the CPU, 8192 on a GPU
   int sequences_max = 0;  // 0: 64 on the CPU, 256 on a GPU
@@ -38,6 +39,8 @@ struct LoadOptions {
   bool graphs = true;        // EngineOptions::graphs
   bool hash_logits = false;  // EngineOptions::hash_logits; benchmarks only
 };
+
+DType kv_dtype(const LoadOptions& options);
 
 // The options above on a sub-command, with the checkpoint as positional.
 void add_load_options(CLI::App& command, LoadOptions& options);
