@@ -93,9 +93,8 @@ struct AttentionParams {
   int heads, kv_heads;
   int page_size, page_shift;  // a power of two, and which
   int pages_max, box_rows;
-  int reads_own_rows;  // AttentionPlan::reads_own_rows
-  int window;          // 0: none
-  float scale_log2;    // scale * log2(e): scores enter exp2
+  int window;        // 0: none
+  float scale_log2;  // scale * log2(e): scores enter exp2
 
   int decode_blocks;      // of the decode kernel
   int decode_item_units;  // units of an item: 1, or a whole window
@@ -108,6 +107,8 @@ struct AttentionParams {
   int* decode_offsets;     // [decode rows + 1]: items of one KV head before the row
   int* decode_arrivals;    // [decode rows, kv_heads], zero between launches
   void* decode_scratch;    // [decode_blocks, 2] pieces
+
+  int reads_own_rows;  // AttentionPlan::reads_own_rows
 };
 
 void launch_attention_prefill(const AttentionParams& params, int blocks, cudaStream_t stream);
