@@ -33,6 +33,7 @@ json::Object model_fields(const BenchRun& run, const char* what) {
           {"experts", shape.experts},
           {"routing", run.options.load.routing},
           {"bf16_experts", run.options.load.bf16_experts},
+          {"dense_format", run.options.load.dense},
           {"kv_dtype", dtype_name(kv_dtype(run.options.load))},
           {"weight_bytes_in_memory", run.model.weight_bytes},
           {"layout", layout.name()},
