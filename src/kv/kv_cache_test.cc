@@ -46,6 +46,9 @@ TEST(KvCache, RowsOfAHeadLieSideBySideWithinAPage) {
 
 TEST(KvCache, APageHoldsKeysAndValuesOfEveryLayerOfItsSet) {
   EXPECT_EQ(KvCache::page_bytes(kSets[0], kShape), 2u * 2 * 4 * 2 * 8 * 2);
+  KvShape e4m3 = kShape;
+  e4m3.dtype = DType::kF8E4M3;
+  EXPECT_EQ(KvCache::page_bytes(kSets[0], e4m3), KvCache::page_bytes(kSets[0], kShape) / 2);
 }
 
 TEST(KvCache, SizesThatOverflowAreABadStart) {

@@ -55,6 +55,7 @@ struct Setting {
   int prompt_tokens = 300;  // more than the window, more than a step
   float temperature = 1;
   WeightFormat dense = WeightFormat::kBf16;
+  DType kv = DType::kBf16;
 };
 
 Outcome run(const Setting& setting) {
@@ -69,6 +70,7 @@ Outcome run(const Setting& setting) {
   options.context_max = 1024;
   options.rows_max = setting.rows_max;
   options.kv_bytes = 256u << 20;
+  options.kv_dtype = setting.kv;
   options.activations = DType::kBf16;
   options.overlap = setting.overlap;
   options.graphs = setting.graphs;
@@ -104,6 +106,14 @@ TEST(EngineGpu, GraphsGiveTheBitsOfStepsWithDenseMatricesInFp8) {
   for (const int choices : {1, 9}) {
     const Outcome eager = run({.choices = choices, .graphs = false, .dense = WeightFormat::kFp8});
     EXPECT_EQ(run({.choices = choices, .dense = WeightFormat::kFp8}), eager) << choices << " choices";
+    EXPECT_NE(run({.choices = choices}), eager) << choices << " choices";
+  }
+}
+
+TEST(EngineGpu, GraphsGiveTheBitsOfStepsWithKvInE4m3) {
+  for (const int choices : {1, 9}) {
+    const Outcome eager = run({.choices = choices, .graphs = false, .kv = DType::kF8E4M3});
+    EXPECT_EQ(run({.choices = choices, .kv = DType::kF8E4M3}), eager) << choices << " choices";
     EXPECT_NE(run({.choices = choices}), eager) << choices << " choices";
   }
 }
