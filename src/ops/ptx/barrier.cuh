@@ -22,8 +22,8 @@ __device__ inline void barrier_arrive_expect(std::uint64_t* barrier, int bytes) 
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
                : "memory");
 }
-// A warp's arrival, behind a __syncwarp(): one lane arrives for all, and the __syncwarp orders what the others have read
-// and written before. compute-sanitizer's racecheck does not follow that: in a build for it every lane arrives.
+// A warp's arrival, behind a __syncwarp(): one lane arrives for all, and the __syncwarp orders what the others have
+// read and written before. compute-sanitizer's racecheck does not follow that: in a build for it every lane arrives.
 #ifdef ROSE_RACECHECK
 inline constexpr int kWarpArrivals = 32;
 __device__ inline void barrier_arrive_warp(std::uint64_t* barrier) { barrier_arrive(barrier); }
