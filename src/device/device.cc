@@ -66,16 +66,12 @@ void device_free(Device device, void* pointer) noexcept {
 }
 
 void* pinned_allocate(std::size_t bytes) {
-  if (cuda::device_count() == 0) return device_allocate(Device{}, bytes);
   void* pointer = cuda::allocate_pinned(bytes);
   std::memset(pointer, 0, bytes);
   return pointer;
 }
 
-void pinned_free(void* pointer) noexcept {
-  if (cuda::device_count() == 0) return device_free(Device{}, pointer);
-  cuda::deallocate_pinned(pointer);
-}
+void pinned_free(void* pointer) noexcept { cuda::deallocate_pinned(pointer); }
 
 void device_fill(Device device, void* pointer, int byte, std::size_t bytes) {
   if (!device.is_cpu()) return cuda::fill(device.ordinal, pointer, byte, bytes);

@@ -23,7 +23,8 @@ struct Device {
 void* device_allocate(Device device, std::size_t bytes);
 void device_free(Device device, void* pointer) noexcept;
 
-// Host memory that copies to and from GPUs run asynchronously from; zero. Plain memory in a process without a GPU.
+// Host memory that copies to and from GPUs run asynchronously from; zero. Only in a process that uses a GPU: it makes
+// the driver take memory there.
 void* pinned_allocate(std::size_t bytes);
 void pinned_free(void* pointer) noexcept;
 

@@ -84,7 +84,7 @@ Engine::Engine(std::vector<std::unique_ptr<Worker>> workers, const SchedulerLimi
       depth_(options.overlap ? Worker::kStepsInFlightMax : 1),
       workers_(std::move(workers)),
       scheduler_(limits, options.decoders),
-      host_(Arena::pinned(depth_ * Arena::aligned(StepBatch::bytes(batch)), "steps")),
+      host_(Arena::host_of(workers_[0]->device(), depth_ * Arena::aligned(StepBatch::bytes(batch)), "steps")),
       heartbeat_(Clock::now()) {
   for (std::size_t i = 0; i < depth_; ++i) batches_.push_back(std::make_unique<StepBatch>(batch, *host_));
   publish_stats();

@@ -41,7 +41,7 @@ Worker::Worker(std::unique_ptr<Model> model, std::unique_ptr<Communicator> commu
   arena_ = std::make_unique<Arena>(stream_.device(), bytes(*model_, limits_), "engine");
   // A GPU's memory comes with what lay in it, and 0 * NaN is NaN; the CPU's is zero pages that cost nothing untouched.
   if (!stream_.device().is_cpu()) arena_->zero();
-  host_ = Arena::pinned(kStepsInFlightMax * result_bytes(batch), "results");
+  host_ = Arena::host_of(stream_.device(), kStepsInFlightMax * result_bytes(batch), "results");
   kv_ = std::make_unique<KvCache>(model_->kv_sets(), limits_.pages, limits_.kv, *arena_);
   model_->take_scratch(model_limits(batch), *arena_);
   sampler_ = std::make_unique<Sampler>(sampler_limits(batch), *arena_);

@@ -45,6 +45,7 @@ class Worker {
   StepResults collect();
 
   const Model& model() const { return *model_; }
+  Device device() const { return stream_.device(); }
   // Of the logits of every step collected so far, in order: equal from run to run of the same requests.
   std::uint64_t logits_hash() const { return logits_hash_; }
   std::string memory_table() const { return arena_->table(); }

@@ -9,7 +9,8 @@ Arena::Arena(Device device, std::size_t bytes, std::string name)
   slab_ = static_cast<std::byte*>(device_allocate(device, total_));
 }
 
-std::unique_ptr<Arena> Arena::pinned(std::size_t bytes, std::string name) {
+std::unique_ptr<Arena> Arena::host_of(Device device, std::size_t bytes, std::string name) {
+  if (device.is_cpu()) return std::make_unique<Arena>(device, bytes, std::move(name));
   return std::unique_ptr<Arena>(new Arena(Device{}, std::move(name), aligned(bytes), pinned_allocate(aligned(bytes))));
 }
 

@@ -19,8 +19,8 @@ class Arena {
 
   // Takes `bytes` of the device at once. Throws StartError (kExitDoesNotFit) when they are not there.
   Arena(Device device, std::size_t bytes, std::string name);
-  // Host memory that copies to and from GPUs run asynchronously from.
-  static std::unique_ptr<Arena> pinned(std::size_t bytes, std::string name);
+  // Host memory for copies to and from `device`: pinned where that is a GPU, so that they run asynchronously.
+  static std::unique_ptr<Arena> host_of(Device device, std::size_t bytes, std::string name);
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
