@@ -22,7 +22,7 @@ test:            ## set up, build, and run every test that needs no GPU
 	@tools/setup --tests
 	@tools/check
 
-quick:           ## format and include rules, under 30 seconds
+quick:           ## format, generated code and include rules, under 30 seconds
 	@tools/check --quick
 
 check: test      ## the same as test

@@ -95,14 +95,18 @@ void StepBatch::lay_out_rows(BatchLayout& l, int logit_rows) {
   }
 }
 
-BatchLayout StepBatch::graph_layout(const BatchLimits& limits, int graph_rows) {
-  BatchLayout l;
+void StepBatch::lay_out_graph(BatchLayout& l, const BatchLimits& limits, int graph_rows) {
   l.rows = l.sequences = l.graph_rows = graph_rows;
   l.rows_longest = 1;
   l.sets.resize(limits.sets.size());
   for (std::size_t set = 0; set < l.sets.size(); ++set) l.sets[set].pages = limits.sets[set].pages_max;
   lay_out_rows(l, graph_rows);
-  return l;
+}
+
+BatchLayout StepBatch::graph_layout(const BatchLimits& limits, int graph_rows) {
+  BatchLayout layout;
+  lay_out_graph(layout, limits, graph_rows);
+  return layout;
 }
 
 int StepBatch::graph_rows_of(const Step& step) const {
@@ -116,11 +120,7 @@ void StepBatch::lay_out(const Step& step) {
   BatchLayout& l = layout_;
   const int graph_rows = graph_rows_of(step);
   if (graph_rows > 0) {
-    const bool wants_logprobs = l.wants_logprobs;
-    const int mask_rows = l.mask_rows;
-    l = graph_layout(limits_, graph_rows);
-    l.wants_logprobs = wants_logprobs;
-    l.mask_rows = mask_rows;
+    lay_out_graph(l, limits_, graph_rows);
   } else {
     l.graph_rows = 0;
     l.rows = step.rows;

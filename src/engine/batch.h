@@ -93,6 +93,7 @@ class StepBatch {
  private:
   static SlabArray take(BatchLayout& layout, std::int64_t count, std::size_t element_bytes);
   static void lay_out_rows(BatchLayout& layout, int logit_rows);
+  static void lay_out_graph(BatchLayout& layout, const BatchLimits& limits, int graph_rows);
   template <class T>
   T* at(const SlabArray& array) {
     return reinterpret_cast<T*>(slab_ + array.offset);

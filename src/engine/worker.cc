@@ -63,11 +63,11 @@ void Worker::record_graphs() {
     const BatchLayout layout = StepBatch::graph_layout(limits_.batch, rows);
     const BatchView view = StepBatch::view(layout, limits_.batch, slabs_[0], stream_.device());
     const ModelOutputs outputs{.hidden = hidden_.rows(0, rows), .logits = logits_.rows(0, rows)};
-    BatchLayout eager = layout;
-    eager.graph_rows = 0;
-    forward(eager, view, outputs);  // once as it is: loads the kernels. The slab is zeros: sequences of no rows
+    // Once as it is, for there is no graph of so many rows yet: loads the kernels. The slab is zeros: sequences of no
+    // rows.
+    forward(layout, view, outputs);
     stream_.synchronize();
-    graphs_[rows] = Graph::capture(stream_, [&] { forward(eager, view, outputs); });
+    graphs_.emplace(rows, Graph::capture(stream_, [&] { forward(layout, view, outputs); }));
   }
   arena_->zero();  // row 0 was appended to page 0
 }

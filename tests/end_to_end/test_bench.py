@@ -2,9 +2,12 @@
 
 import json
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
+TOOLS = Path(__file__).resolve().parents[2] / "tools"
 CONDITIONS = {
     "card", "driver", "sm_clock_mhz_before", "sm_clock_mhz_after", "power_w_before", "power_w_after", "temperature_c",
     "version", "commit", "command", "date",
@@ -110,3 +113,14 @@ def test_usage_errors_say_what_is_wrong(bench):
         done, _ = bench(*arguments)
         assert done.returncode in (2, 4), arguments
         assert done.stderr
+
+
+def test_tables_and_pictures_are_made_of_its_rows(bench, tmp_path):
+    done, rows = bench("prefill", "--lengths", "32", "--repeat", "1")
+    assert done.returncode == 0, done.stderr
+    lines, picture = tmp_path / "rows.jsonl", tmp_path / "out.png"
+    lines.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    tables = subprocess.run([sys.executable, TOOLS / "bench_tables", lines], capture_output=True, text=True, timeout=60)
+    assert tables.returncode == 0 and "| EP1 DP1 TP1 |" in tables.stdout, tables.stderr
+    drawn = subprocess.run([sys.executable, TOOLS / "plot_bench", lines, "-o", picture], capture_output=True, text=True, timeout=120)
+    assert drawn.returncode == 0 and picture.read_bytes().startswith(b"\x89PNG"), drawn.stderr

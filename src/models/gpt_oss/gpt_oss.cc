@@ -221,7 +221,7 @@ void GptOss::take_expert_scales(const LoadStaging& staging, const ModelOptions& 
   const int inexact = staging.inexact_tiles();
   if (inexact > 0 && !options.bf16_experts) {
     spdlog::warn(
-        "{} tiles of 128 x 128 expert weights span more powers of two than FP8 holds: their smallest weights "
+        "{} tiles of 128 x 256 expert weights span more powers of two than FP8 holds: their smallest weights "
         "are rounded. Experts in bf16 are exact",
         inexact);
   }

@@ -39,7 +39,7 @@ struct ExpertWeights {
 // On a GPU: bytes that prepare_expert_scales takes of an arena for a weight of this shape, 0 on the CPU.
 std::size_t prepared_scale_bytes(const Stream& stream, const Weight& shape);
 // From a weight with its scales as stored, which may go once the stream has passed this. Adds the number of MXFP4 tiles
-// of 128 x 128 that FP8 cannot hold exactly to `inexact_tiles` (i32 [1], in device memory).
+// of 128 x 256 that FP8 cannot hold exactly to `inexact_tiles` (i32 [1], in device memory).
 ExpertScales prepare_expert_scales(const Stream& stream, const Weight& stored, Arena& arena,
                                    const Tensor& inexact_tiles);
 

@@ -12,9 +12,6 @@ namespace rose::ops::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr float kLargestE4m3 = 448.f;
-// A group below this becomes zeros: the reciprocal of its scale would overflow.
-constexpr float kSmallestQuantized = 1e-30f;
 
 __global__ void __launch_bounds__(kThreads) quantize_rows_kernel(const QuantizeParams params) {
   ptx::dependents_launch();
@@ -28,23 +25,10 @@ __global__ void __launch_bounds__(kThreads) quantize_rows_kernel(const QuantizeP
   if (inside) bits = *reinterpret_cast<const uint4*>(params.x + row * params.x_stride + column);
   const float x[8] = {ptx::bf16_low(bits.x), ptx::bf16_high(bits.x), ptx::bf16_low(bits.y), ptx::bf16_high(bits.y),
                       ptx::bf16_low(bits.z), ptx::bf16_high(bits.z), ptx::bf16_low(bits.w), ptx::bf16_high(bits.w)};
-  float largest = 0;
-#pragma unroll
-  for (int i = 0; i < 8; ++i) largest = fmaxf(largest, fabsf(x[i]));
-#pragma unroll
-  for (int offset = 8; offset > 0; offset /= 2) {
-    largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, offset));
-  }
-  const float scale = largest > kSmallestQuantized ? largest / kLargestE4m3 : 1.f, inverse = 1.f / scale;
+  uint2 packed;
+  const float scale = ptx::quantize_half_warp(x, packed);
   if (!inside) return;
-  std::uint32_t packed[2];
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    packed[half] = ptx::pack_e4m3(x[4 * half] * inverse, x[4 * half + 1] * inverse) |
-                   static_cast<std::uint32_t>(ptx::pack_e4m3(x[4 * half + 2] * inverse, x[4 * half + 3] * inverse))
-                       << 16;
-  }
-  *reinterpret_cast<uint2*>(params.q + row * params.q_stride + column) = {packed[0], packed[1]};
+  *reinterpret_cast<uint2*>(params.q + row * params.q_stride + column) = packed;
   if (threadIdx.x % 16 == 0) params.scales[column / 128 * params.scales_stride + row] = scale;
 }
 

@@ -51,4 +51,23 @@ __device__ inline float exp2_fast(float x) {
   return y;
 }
 
+// 128 numbers, eight a lane of half a warp, as e4m3 with one scale, which all its lanes get: the largest magnitude over
+// 448, or 1 where that is so small that its reciprocal would overflow; the numbers then become zeros.
+__device__ inline float quantize_half_warp(const float (&x)[8], uint2& packed) {
+  float largest = 0;
+#pragma unroll
+  for (int i = 0; i < 8; ++i) largest = fmaxf(largest, fabsf(x[i]));
+#pragma unroll
+  for (int offset = 8; offset > 0; offset /= 2) {
+    largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, offset));
+  }
+  const float scale = largest > 1e-30f ? largest / 448.f : 1.f, inverse = 1.f / scale;
+  const auto four = [&](int i) {
+    return pack_e4m3(x[i] * inverse, x[i + 1] * inverse) |
+           static_cast<std::uint32_t>(pack_e4m3(x[i + 2] * inverse, x[i + 3] * inverse)) << 16;
+  };
+  packed = {four(0), four(4)};
+  return scale;
+}
+
 }  // namespace rose::ptx

@@ -19,9 +19,6 @@ namespace {
 
 constexpr int kColumns = 8;  // a thread's
 constexpr int kThreadsMax = AddRmsNormParams::kHiddenMax / kColumns;
-constexpr float kLargestE4m3 = 448.f;
-// A group below this becomes zeros: the reciprocal of its scale would overflow.
-constexpr float kSmallestQuantized = 1e-30f;
 
 __device__ inline void unpack(const uint4& bits, float (&x)[kColumns]) {
   x[0] = ptx::bf16_low(bits.x), x[1] = ptx::bf16_high(bits.x);
@@ -72,23 +69,11 @@ __device__ inline float block_sum(float value) {
 // Quantizes the half warp's 128 columns; threads beyond the row hold zeros and write nothing.
 __device__ inline void store_quantized(const AddRmsNormParams& params, std::int64_t row, int column, bool inside,
                                        const float (&x)[kColumns]) {
-  float largest = 0;
-#pragma unroll
-  for (int i = 0; i < kColumns; ++i) largest = fmaxf(largest, fabsf(x[i]));
-#pragma unroll
-  for (int offset = AddRmsNormParams::kGroup / kColumns / 2; offset > 0; offset /= 2) {
-    largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, offset));
-  }
-  const float scale = largest > kSmallestQuantized ? largest / kLargestE4m3 : 1.f, inverse = 1.f / scale;
+  static_assert(AddRmsNormParams::kGroup == 16 * kColumns);
+  uint2 packed;
+  const float scale = ptx::quantize_half_warp(x, packed);
   if (!inside) return;
-  std::uint32_t packed[2];
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    packed[half] = ptx::pack_e4m3(x[4 * half] * inverse, x[4 * half + 1] * inverse) |
-                   static_cast<std::uint32_t>(ptx::pack_e4m3(x[4 * half + 2] * inverse, x[4 * half + 3] * inverse))
-                       << 16;
-  }
-  *reinterpret_cast<uint2*>(params.q + row * params.q_stride + column) = {packed[0], packed[1]};
+  *reinterpret_cast<uint2*>(params.q + row * params.q_stride + column) = packed;
   if (column % AddRmsNormParams::kGroup == 0) {
     params.scales[column / AddRmsNormParams::kGroup * params.scales_stride + row] = scale;
   }
