@@ -81,21 +81,27 @@ void print_table(const BenchRun& run, const std::vector<Cell>& cells) {
 
 }  // namespace
 
-void bench_prefill(const BenchRun& run, const PrefillOptions& options) {
-  BenchRequests requests(*run.model.engine, run.model.shape.vocabulary);
+std::vector<int> lengths_that_fit(const BenchRun& run, const PrefillOptions& options) {
   const int context_max = run.model.engine->limits().context_max;
-  std::vector<Cell> cells;
+  std::vector<int> lengths;
   for (const int tokens : options.lengths) {
-    if (tokens >= context_max) {
+    if (tokens < context_max) {
+      lengths.push_back(tokens);
+    } else {
       std::fprintf(stderr, "prefill of %d tokens is left out: the context holds %d (--max-model-len, --kv-memory)\n",
                    tokens, context_max);
-      continue;
     }
-    cells.push_back(measure(run, requests, tokens));
   }
-  if (cells.empty()) {
+  if (lengths.empty()) {
     throw StartError(fmt::format("no length of --lengths fits in a context of {} tokens", context_max), kExitUsage);
   }
+  return lengths;
+}
+
+void bench_prefill(const BenchRun& run, const PrefillOptions& options) {
+  BenchRequests requests(*run.model.engine, run.model.shape.vocabulary);
+  std::vector<Cell> cells;
+  for (const int tokens : lengths_that_fit(run, options)) cells.push_back(measure(run, requests, tokens));
   print_table(run, cells);
 }
 

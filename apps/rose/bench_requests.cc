@@ -9,7 +9,7 @@ void TimedSink::deliver(std::span<const TokenEvent> events) {
   const std::scoped_lock lock(mutex_);
   for (const TokenEvent& event : events) {
     if (event.token >= 0) arrivals_.push_back(now);
-    if (event.finish) finish_ = event.finish;
+    if (event.finish) --running_;
     if (!event.error.empty()) error_ = event.error;
   }
   changed_.notify_all();
@@ -17,22 +17,22 @@ void TimedSink::deliver(std::span<const TokenEvent> events) {
 
 std::vector<Time> TimedSink::wait_tokens(std::size_t tokens) {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return finish_ || arrivals_.size() >= tokens; });
+  changed_.wait(lock, [&] { return running_ == 0 || !error_.empty() || arrivals_.size() >= tokens; });
   if (!error_.empty()) throw std::runtime_error(error_);
   if (arrivals_.size() < tokens) {
-    throw std::runtime_error(fmt::format("a sequence ended after {} of {} tokens", arrivals_.size(), tokens));
+    throw std::runtime_error(fmt::format("a request ended after {} of {} tokens", arrivals_.size(), tokens));
   }
   return arrivals_;
 }
 
 void TimedSink::wait_end() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return finish_.has_value(); });
+  changed_.wait(lock, [&] { return running_ == 0; });
 }
 
-BenchRequests::Sent BenchRequests::send(int prompt_tokens, int max_tokens) {
-  Sent sent{.id = ++last_id_, .at = {}, .sink = std::make_shared<TimedSink>()};
-  Request request{.id = sent.id, .sink = sent.sink};
+BenchRequests::Sent BenchRequests::send(int prompt_tokens, int max_tokens, int sequences) {
+  Sent sent{.id = ++last_id_, .at = {}, .sink = std::make_shared<TimedSink>(sequences)};
+  Request request{.id = sent.id, .n = sequences, .sink = sent.sink};
   for (int i = 0; i < prompt_tokens; ++i) {
     request.prompt.push_back(static_cast<std::int32_t>(random_bits(sent.id, static_cast<std::uint64_t>(i)) %
                                                        static_cast<std::uint64_t>(vocabulary_)));

@@ -11,12 +11,13 @@
 
 namespace rose {
 
-// Times are taken on the engine's thread, as the token is delivered. One sequence.
+// Times are taken on the engine's thread, as the token is delivered. One request, of one sequence or several.
 class TimedSink final : public RequestSink {
  public:
+  explicit TimedSink(int sequences) : running_(sequences) {}
   void deliver(std::span<const TokenEvent> events) override;
 
-  // When each token came, as soon as there are `tokens` of them. Throws where the sequence failed or ended before.
+  // When each token came, as soon as there are `tokens` of them. Throws where a sequence failed or all ended before.
   std::vector<Time> wait_tokens(std::size_t tokens);
   void wait_end();
 
@@ -24,7 +25,7 @@ class TimedSink final : public RequestSink {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Time> arrivals_;
-  std::optional<FinishReason> finish_;
+  int running_;
   std::string error_;
 };
 
@@ -37,8 +38,8 @@ class BenchRequests {
     Time at;
     std::shared_ptr<TimedSink> sink;
   };
-  // Prompt and salt are new in every request. Throws StartError where the engine refuses it.
-  Sent send(int prompt_tokens, int max_tokens);
+  // Prompt and salt are new in every request, its sequences share them. Throws StartError where the engine refuses it.
+  Sent send(int prompt_tokens, int max_tokens, int sequences = 1);
 
   TokenEngine& engine() { return engine_; }
 

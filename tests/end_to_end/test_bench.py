@@ -102,6 +102,27 @@ def test_a_batch_that_the_kv_memory_cannot_hold_is_no_result(bench):
     assert not [r for r in rows if r["what"] == "decode"]
 
 
+def test_hashed_logits_are_those_of_the_run_before_and_have_no_times(bench):
+    shapes = ("--lengths", "16,40", "--batch", "1,5", "--context", "40", "--steps", "6", "--hash-logits")
+    hashes = []
+    for more in ((), ("--repeat", "3"), ("--dense", "fp8")):
+        done, rows = bench(None, *shapes, *more)
+        assert done.returncode == 0, done.stderr
+        logits = [r for r in rows if r["what"] == "logits"]
+        assert [r["what"] for r in rows] == ["logits"] * 4 + ["memory"]
+        assert [(r["batch"], r["context"], r["steps"]) for r in logits] == [(1, 16, 0), (1, 40, 0), (1, 40, 6), (5, 40, 6)]
+        for row in logits:
+            assert CONDITIONS <= row.keys()
+            assert not [key for key in row if "seconds" in key or "per_s" in key or "dollars" in key]
+            assert row["logits_hash"] in done.stdout
+        assert "tokens/s" not in done.stdout and "ms" not in done.stdout.split() and "$" not in done.stdout
+        hashes.append([r["logits_hash"] for r in logits])
+    assert hashes[0] == hashes[1]
+    assert len(set(hashes[0] + hashes[2])) == 8  # every row adds to the hash, and other weights give others
+    done, rows = bench("decode", "--batch", "129", "--context", "4", "--steps", "2", "--hash-logits")
+    assert done.returncode == 2 and "--batch" in done.stderr and not rows
+
+
 def test_ops_lists_its_rows_without_a_gpu(bench):
     done, _ = bench("ops", "--list", "--filter", "experts of 128")
     assert done.returncode == 0
