@@ -97,14 +97,15 @@ void run_model(BenchOptions options, const PrefillOptions* prefill, const Decode
 }
 
 void add_json(CLI::App& command, std::string& path) {
-  command.add_option("--json", path, "also write JSON lines, one for each row, to this file");
+  command.add_option("--json", path, "also write JSON lines, one for each row with its conditions, to this file");
 }
 
 void add_shared(CLI::App& command, BenchOptions& options) {
   add_load_options(command, options.load);
   command
       .add_option("--routing", options.load.routing,
-                  "experts of each row: as the model chooses, in turn, or by a power law of exponent 1.2")
+                  "which experts a row of a step takes: those that the model chooses; all equally often; or few\n"
+                  "of them much more often (a power law of exponent 1.2)")
       ->envname("ROSE_ROUTING")
       ->check(CLI::IsMember({"natural", "balanced", "skewed"}))
       ->capture_default_str();
@@ -113,7 +114,9 @@ void add_shared(CLI::App& command, BenchOptions& options) {
                 "instead of times: a hash of all logits behind each row, each row once, so that two runs can be\n"
                 "compared bit by bit")
       ->envname("ROSE_HASH_LOGITS");
-  command.add_option("--repeat", options.repeats, "runs of each row; the median is printed, and p10 - p90")
+  command
+      .add_option("--repeat", options.repeats,
+                  "timed runs of each row, behind one that warms up; printed are their median and p10 - p90")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   command.add_option("--gpu-hour-price", options.gpu_hour_price, "dollars an hour for one GPU (on the CPU: a rank)")
@@ -123,42 +126,71 @@ void add_shared(CLI::App& command, BenchOptions& options) {
 }
 
 void add_lengths(CLI::App& command, PrefillOptions& options) {
-  command.add_option("--lengths", options.lengths, "prompt lengths in tokens")
+  command
+      .add_option("--lengths", options.lengths, "prompt tokens, separated by commas: a row for each of these lengths")
       ->envname("ROSE_LENGTHS")
       ->delimiter(',')
+      ->allow_extra_args(false)
       ->check(CLI::Range(1, 1 << 24))
       ->capture_default_str();
 }
 
 void add_decode(CLI::App& command, DecodeOptions& options) {
-  command.add_option("--batch", options.batches, "sequences that decode at once")
+  command
+      .add_option("--batch", options.batches,
+                  "sequences that decode at once, separated by commas: a row for each of these numbers")
       ->envname("ROSE_BATCH")
       ->delimiter(',')
+      ->allow_extra_args(false)
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
-  command.add_option("--context", options.contexts, "prompt tokens of each sequence")
+  command
+      .add_option("--context", options.contexts,
+                  "prompt tokens of each sequence, separated by commas: every --batch at each of these lengths")
       ->envname("ROSE_CONTEXT")
       ->delimiter(',')
+      ->allow_extra_args(false)
       ->check(CLI::Range(1, 1 << 24))
       ->capture_default_str();
-  command.add_option("--steps", options.steps, "timed steps of a run, behind each prompt")
+  command.add_option("--steps", options.steps, "timed steps of a run; a step gives every sequence one token")
       ->envname("ROSE_STEPS")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
 }
 
 void add_ops(CLI::App& bench, const std::shared_ptr<AllOptions>& all) {
-  CLI::App* ops = bench.add_subcommand("ops", "time each operation at gpt-oss's shapes on one GPU, beside its ceiling");
-  ops->add_option("--filter", all->ops.filter, "only rows whose operation and shape contain this text");
-  ops->add_option("--repeat", all->ops.repeats, "graph replays of each row; fewer, at least 5, where one takes long")
+  CLI::App* ops = bench.add_subcommand(
+      "ops", "time each operation at gpt-oss's shapes on one GPU, beside what the card can do at most");
+  ops->add_option(
+         "--filter", all->ops.filters,
+         "only rows whose \"operation, shape\" contains this text, such as \"decode full\"; given several times:\n"
+         "rows that contain any of the texts")
+      ->allow_extra_args(false);
+  ops->add_option("--repeat", all->ops.repeats,
+                  "timed replays of each row's graph, as far as they fit in 1.5 s, but at least 5; printed are their\n"
+                  "median and p10 - p90")
       ->check(CLI::Range(5, 10000))
       ->capture_default_str();
-  ops->add_flag("--list", all->ops.list, "only print the rows with their FLOPs and bytes; needs no GPU");
+  ops->add_flag("--list", all->ops.list,
+                "only print the rows: FLOPs and bytes by formula, best public times; needs no GPU");
   add_json(*ops, all->shared.json_path);
+  ops->footer(
+      "rose bench ops --list\n"
+      "rose bench ops --filter \"attention decode\" --filter \"linear qkv\" --json ops.jsonl\n"
+      "\n"
+      "fp8 KV: keys and values as --kv-cache-dtype fp8 keeps them. linear ... fp8: weights as --dense fp8, with the\n"
+      "rounding of the inputs. experts: MXFP4 weights; fp8 weights: --experts fp8; bf16 activations: --bf16-experts.\n"
+      "plan: once a step for all layers of equal window.");
   ops->callback([all] {
-    if (all->ops.list) return print_op_cases(op_cases(all->ops.filter));
+    const std::vector<OpCase> cases = op_cases(all->ops.filters);
+    if (cases.empty()) {
+      throw StartError(
+          fmt::format("no row contains {}: rose bench ops --list names them", fmt::join(all->ops.filters, " or ")),
+          kExitUsage);
+    }
+    if (all->ops.list) return print_op_cases(cases);
     BenchReport report(all->shared.json_path);
-    bench_ops(all->ops, report);
+    bench_ops(cases, all->ops.repeats, report);
   });
 }
 
@@ -171,18 +203,33 @@ void register_bench(CLI::App& app) {
   add_lengths(*bench, all->short_prefill);
   add_decode(*bench, all->short_decode);
 
-  CLI::App* prefill = bench->add_subcommand("prefill", "seconds and dollars from request to first token");
+  CLI::App* prefill = bench->add_subcommand(
+      "prefill",
+      "seconds from a request to its first token, and dollars for a million prompt tokens; one request at a time");
   add_shared(*prefill, all->shared);
   add_lengths(*prefill, all->prefill);
   prefill->callback([all] { run_model(all->shared, &all->prefill, nullptr); });
 
-  CLI::App* decode = bench->add_subcommand("decode", "tokens/s and dollars while many sequences decode");
+  CLI::App* decode = bench->add_subcommand(
+      "decode", "tokens/s, and dollars for a million of them, while several sequences decode at once");
   add_shared(*decode, all->shared);
   add_decode(*decode, all->decode);
   decode->callback([all] { run_model(all->shared, nullptr, &all->decode); });
 
   add_ops(*bench, all);
-  bench->footer("Without prefill, decode or ops: a short form of the first two, in seconds on a CPU.");
+  bench->footer(
+      "Without prefill, decode or ops: a short form of the first two, in seconds on a CPU. Each of the three has its "
+      "own\n"
+      "--help.");
+  const std::string rest = "\n" + app.get_footer();
+  prefill->footer(
+      "rose bench prefill --lengths 100,512\n"
+      "rose bench prefill --random-weights 20b --lengths 8192,128000 --json prefill.jsonl\n" +
+      rest);
+  decode->footer(
+      "rose bench decode --batch 1,4 --context 100\n"
+      "rose bench decode --random-weights 120b --batch 1,128 --context 1024 --json decode.jsonl\n" +
+      rest);
   bench->callback([all, bench] {
     if (bench->get_subcommands().empty()) run_model(all->shared, &all->short_prefill, &all->short_decode);
   });

@@ -114,8 +114,9 @@ void measure(const BenchRun& run, BenchRequests& requests, const Shape& shape) {
 void bench_decode(const BenchRun& run, const DecodeOptions& options) {
   BenchRequests requests(*run.model.engine, run.model.shape.vocabulary);
   std::printf(
-      "\ndecode, %d steps in which all sequences decode; dollars for a million output tokens at $%.2f a GPU-hour; "
-      "medians of %d\n\n%-14s %9s %9s %12s %19s %10s %12s %12s %12s\n",
+      "\ndecode, %d steps in which all sequences decode; dollars for a million output tokens at $%.2f a GPU-hour;\n"
+      "weights: what a step reads of them, over its time; medians of %d\n\n%-14s %9s %9s %12s %19s %10s %12s %12s "
+      "%12s\n",
       options.steps, run.options.gpu_hour_price, run.options.repeats, run.model.name.c_str(), "sequences", "context",
       "step ms", "p10 - p90", "tokens/s", "/s/sequence", "$/M tokens", "weights TB/s");
   for (const int context : options.contexts) {

@@ -131,7 +131,7 @@ void print_row(const OpCase& c, const OpTiming& t, const Bound& bound) {
                                          : fmt::format("{:.2f} TB/s", c.bytes / s * 1e-12);
   const std::string best = c.public_us > 0 ? fmt::format("{:.1f}", c.public_us) : "-";
   const std::string ratio = c.public_us > 0 ? fmt::format("{:.2f}", c.public_us * 1e-6 / s) : "-";
-  std::printf("%-24s %-22s %10.2f %9.2f - %-9.2f %14s %5.0f %% %-8s %9s %7s%s\n", c.op.c_str(), c.shape.c_str(),
+  std::printf("%-32s %-22s %10.2f %9.2f - %-9.2f %14s %5.0f %% %-8s %9s %7s%s\n", c.op.c_str(), c.shape.c_str(),
               s * 1e6, t.seconds.p10 * 1e6, t.seconds.p90 * 1e6, rate.c_str(), bound.seconds / s * 100, bound.name,
               best.c_str(), ratio.c_str(), t.bad > 0 ? "  NOT A RESULT: outputs unwritten or NaN" : "");
   std::fflush(stdout);
@@ -203,13 +203,11 @@ bool run_case(const OpCase& c, const Stream& stream, const Ceilings& ceilings, i
 
 }  // namespace
 
-void bench_ops(const OpsOptions& options, BenchReport& report) {
+void bench_ops(const std::vector<OpCase>& cases, int repeats, BenchReport& report) {
   std::string why_none;
   if (rose::cuda::device_count(&why_none) == 0) {
     throw StartError(fmt::format("bench ops needs a GPU: {}", why_none), kExitUsage);
   }
-  const std::vector<OpCase> cases = op_cases(options.filter);
-  if (cases.empty()) throw StartError(fmt::format("no operation matches --filter {}", options.filter), kExitUsage);
   const Stream stream = Stream::cuda(0);
   rose::cuda::make_current(0);
   std::printf("%s\n", rose::cuda::device_description(0).c_str());
@@ -218,10 +216,10 @@ void bench_ops(const OpsOptions& options, BenchReport& report) {
   report_ceilings(ceilings, report, before);
   std::printf(
       "\nmedians of graph replays over buffers that the cache does not hold; %% of the binding ceiling above; times "
-      "faster than the best public figure\n\n%-24s %-22s %10s %21s %14s %16s %9s %7s\n",
+      "faster than the best public figure\n\n%-32s %-22s %10s %21s %14s %16s %9s %7s\n",
       "operation", "shape", "us", "p10 - p90", "rate", "of ceiling", "public us", "times");
   int bad = 0;
-  for (const OpCase& c : cases) bad += run_case(c, stream, ceilings, options.repeats, report) ? 0 : 1;
+  for (const OpCase& c : cases) bad += run_case(c, stream, ceilings, repeats, report) ? 0 : 1;
   if (bad > 0) throw std::runtime_error(fmt::format("{} operations left outputs unwritten or NaN", bad));
 }
 

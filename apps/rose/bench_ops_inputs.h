@@ -2,46 +2,14 @@
 #pragma once
 
 #include <functional>
-#include <initializer_list>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "bench_ops_cases.h"
-#include "device/stream.h"
-#include "tensor/tensor.h"
+#include "bench_ops_memory.h"
 
 namespace rose {
-
-// Fills device memory with uniform random numbers, in stream order.
-struct RandomFill {
-  std::function<void(const Stream&, const Tensor&, std::uint64_t seed, float size)>
-      numbers;  // bf16, f32: [-size, size)
-  std::function<void(const Stream&, const Tensor&, std::uint64_t seed, int low, int high)> bytes;  // u8: [low, high]
-};
-
-// Memory of one operation's inputs and outputs; all of it goes at once.
-class OpMemory {
- public:
-  OpMemory(Stream stream, RandomFill fill) : stream_(std::move(stream)), fill_(std::move(fill)) {}
-  ~OpMemory();
-  OpMemory(const OpMemory&) = delete;
-  OpMemory& operator=(const OpMemory&) = delete;
-
-  const Stream& stream() const { return stream_; }
-  // Aligned to 1024 bytes, every byte `byte`: 0xff reads as NaN or -1, so that an output left unwritten shows.
-  Tensor tensor(DType dtype, std::initializer_list<std::int64_t> sizes, int byte = 0xff);
-  Tensor random(DType dtype, std::initializer_list<std::int64_t> sizes, float size = 1);
-  Tensor random_bytes(std::initializer_list<std::int64_t> sizes, int low, int high);
-  Tensor integers(const std::vector<std::int32_t>& values, std::initializer_list<std::int64_t> sizes);
-  void* bytes(std::size_t count, int byte);
-  void copy_in(void* to, const void* from, std::size_t count);
-
- private:
-  Stream stream_;
-  RandomFill fill_;
-  std::vector<void*> owned_;
-  std::uint64_t seed_ = 0;
-};
 
 // `copies` sets of what must come from memory and not from the cache; launch(i) works on the i-th.
 struct PreparedOp {
@@ -58,5 +26,29 @@ PreparedOp prepare_op(const OpCase& c, const Stream& stream, const RandomFill& f
 
 // Numbers of the outputs that were not written or are NaN; of large outputs the last 64 MiB are looked at.
 std::int64_t bad_numbers(const PreparedOp& op);
+
+// One copy for each of `inputs`. `launch` takes the stream and one of them.
+template <class Inputs, class Launch>
+PreparedOp prepared(std::unique_ptr<OpMemory> memory, std::vector<Inputs> inputs, std::vector<Tensor> outputs,
+                    Launch launch) {
+  const Stream stream = memory->stream();
+  const int copies = static_cast<int>(inputs.size());
+  return {.memory = std::move(memory),
+          .copies = copies,
+          .launch = [stream, inputs = std::move(inputs),
+                     launch](int i) mutable { launch(stream, inputs[static_cast<std::size_t>(i)]); },
+          .outputs = std::move(outputs)};
+}
+
+// bench_ops_weights.cc
+PreparedOp prepare_linear(const OpCase& c, std::unique_ptr<OpMemory> memory, int copies);
+PreparedOp prepare_route(const OpCase& c, std::unique_ptr<OpMemory> memory, int copies);
+PreparedOp prepare_experts(const OpCase& c, std::unique_ptr<OpMemory> memory, int copies);
+
+// bench_ops_kv.cc
+PreparedOp prepare_rope_append(const OpCase& c, std::unique_ptr<OpMemory> memory, int copies);
+PreparedOp prepare_attention_plan(const OpCase& c, std::unique_ptr<OpMemory> memory, int copies);
+PreparedOp prepare_attention(const OpCase& c, std::unique_ptr<OpMemory> memory, int copies);
+PreparedOp prepare_copy_pages(const OpCase& c, std::unique_ptr<OpMemory> memory, int copies);
 
 }  // namespace rose

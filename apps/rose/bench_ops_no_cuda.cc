@@ -3,7 +3,7 @@
 
 namespace rose {
 
-void bench_ops(const OpsOptions&, BenchReport&) {
+void bench_ops(const std::vector<OpCase>&, int, BenchReport&) {
   throw StartError("bench ops times CUDA kernels: this build has none (configure with the preset cuda)", kExitUsage);
 }
 

@@ -26,8 +26,8 @@ struct DecodeOptions {
 };
 
 struct OpsOptions {
-  std::string filter;  // rows whose operation and shape contain this
-  bool list = false;   // only say what would be timed
+  std::vector<std::string> filters;  // rows whose operation and shape contain one of these; none: all
+  bool list = false;                 // only say what would be timed
   int repeats = 30;
 };
 

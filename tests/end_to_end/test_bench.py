@@ -127,6 +127,23 @@ def test_ops_lists_its_rows_without_a_gpu(bench):
     done, _ = bench("ops", "--list", "--filter", "experts of 128")
     assert done.returncode == 0
     assert "8192 rows balanced" in done.stdout and "attention" not in done.stdout
+    done, _ = bench("ops", "--list", "--filter", "gather", "--filter", "copy pages, 1 ")
+    assert done.returncode == 0
+    assert {line.split()[0] for line in done.stdout.splitlines()[1:]} == {"gather", "copy"}
+    done, _ = bench("ops", "--list", "--filter", "nothing of the kind")
+    assert done.returncode == 2 and "nothing of the kind" in done.stderr and "--list" in done.stderr
+
+
+def test_each_command_shows_its_own_help(bench):
+    for what, option in (("prefill", "--lengths"), ("decode", "--batch"), ("ops", "--filter")):
+        done, _ = bench(what, "--help")
+        assert done.returncode == 0 and option in done.stdout
+        assert f"rose bench {what} " in done.stdout  # an example
+
+
+def test_a_checkpoint_may_stand_behind_a_list(bench):
+    done, rows = bench("prefill", "--lengths", "16,32", "models/nothing-here", "--repeat", "1")
+    assert done.returncode == 4 and "nothing-here" in done.stderr and not rows
 
 
 def test_usage_errors_say_what_is_wrong(bench):
