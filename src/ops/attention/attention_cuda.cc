@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
+#include <numeric>
 
 #include "device/cuda/gpu.h"
 #include "device/cuda/tensor_map.h"
@@ -64,6 +65,12 @@ T* at(const AttentionWork& work, std::size_t offset) {
   return static_cast<T*>(static_cast<void*>(static_cast<std::byte*>(work.memory) + offset));
 }
 
+// Blocks that work at one time read the same keys and values, at places that drift apart: those of few heads stay in L2
+// while those of many would not. (An order, no more: a captured step keeps the one it was captured with.)
+int heads_at_once(const AttentionPlan& plan, int kv_heads) {
+  return plan.window == 0 && plan.context_longest > kContextInL2 ? std::gcd(kv_heads, 2) : kv_heads;
+}
+
 AttentionParams plan_params(const Stream& stream, const AttentionPlan& plan, const AttentionWork& work, int page_size) {
   const WorkLayout layout(work.shape, decode_blocks(stream));
   AttentionParams params{};
@@ -78,6 +85,7 @@ AttentionParams plan_params(const Stream& stream, const AttentionPlan& plan, con
   params.box_rows = box_rows(page_size);
   params.pages_max = static_cast<int>(plan.page_table.size(1));
   params.window = plan.window;
+  params.heads_at_once = heads_at_once(plan, work.shape.kv_heads);
   params.reads_own_rows = plan.reads_own_rows;
   params.decode_blocks = decode_blocks(stream);
   // A window is read by one block: adding up pieces would take longer than reading them.

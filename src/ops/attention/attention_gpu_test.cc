@@ -1,10 +1,13 @@
-// The prefill and decode kernels against the reference: same inputs, bf16, keys and values bf16 or e4m3. The kernel
-// rounds probabilities to bf16 (relative 2^-9 each) and the result to bf16 (2^-9), and takes a quarter of the
-// exponentials from a cubic (8.8e-5): with values of size at most V the error is at most V * (2^-9 + 8.8e-5 + f32
-// terms) + |out| * 2^-9, which is under V * 2^-7.5 with all terms added; e4m3 is widened exactly, and where decode
-// rounds probabilities to f16 they err less. Whatever no row may see (pages without a sequence, what lies past a
-// context's end, table entries without a page, sequences and rows of padding) is NaN, or a number that must not be
-// used.
+// The prefill and decode kernels against the reference: same inputs, bf16, keys and values bf16 or e4m3.
+//
+// Bound: values of size at most V = 1 are weighed by probabilities rounded to bf16 (relative error at most u = 2^-8)
+// and the result o is rounded to bf16 (u |o|). Prefill divides by the sum of the rounded ones, so the first error is at
+// most u * sum of w |v - o| <= u * sqrt(V^2 - o^2), and both together u * sqrt(2) * V = 2^-7.5. Decode sums before it
+// rounds, whose worst case, all roundings in one direction, is 2^-7; it is held to the same. The f32 terms are a
+// thousandth of that. e4m3 is widened exactly.
+//
+// Whatever no row may see (pages without a sequence, what lies past a context's end, table entries without a page,
+// sequences and rows of padding) is NaN, or a number that must not be used.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -185,11 +188,16 @@ void expect_near(const Tensor& actual, const Tensor& expected) {
 
 class CudaAttention : public ::testing::TestWithParam<Case> {};
 
+// In both orders of work: the one of long contexts, and the one of short ones.
 TEST_P(CudaAttention, EqualsTheReference) {
-  const Problem problem(GetParam());
-  OnDevice device(problem, GetParam().kv_heads);
-  device.enqueue();
-  expect_near(device.download(), *problem.run_reference());
+  Problem problem(GetParam());
+  const OwnedTensor expected = problem.run_reference();
+  for (const int context_longest : {1, 1 << 17}) {
+    problem.plan.context_longest = context_longest;
+    OnDevice device(problem, GetParam().kv_heads);
+    device.enqueue();
+    expect_near(device.download(), *expected);
+  }
 }
 
 std::vector<Case> in_both_formats(std::vector<Case> cases) {

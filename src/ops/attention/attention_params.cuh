@@ -15,8 +15,10 @@ struct PrefillConfig {
   static constexpr int kTokens = kConsumers * 64 / kGroupHeads;  // of a tile
   static constexpr int kThreads = 128 * (1 + kConsumers);
   static constexpr int kQueryBytes = kTokens * kGroupHeads * kHeadDim * 2;
-  static constexpr int kPolynomialEvery = 8;  // of so many exponentials one is taken on the FMA units; 0: none
-  static constexpr int kRepeats = 4096;       // tiles of a block that can be told apart when some are computed again
+  static constexpr int kOnesBytes = 16 * 128;       // 16 rows of the swizzled line in which V's columns 64 on would lie
+  static constexpr int kOutColumns = kHeadDim + 8;  // row sums, the same in all columns from kHeadDim on
+  static constexpr int kSum = kHeadDim / 2;  // where a thread has its first row's; the second's is two further on
+  static constexpr int kRepeats = 4096;      // tiles of a block that can be told apart when some are computed again
   static_assert(kHeadDim * 2 == 128, "a row is one 128-byte swizzled line");
 };
 
@@ -55,6 +57,8 @@ struct DecodeE4m3Config : DecodeConfig {
 
 // Rows of a box of the key and value maps: a page, or a part of one.
 inline constexpr int kBoxRowsMax = 32;
+// Up to this context, keys and values of all heads stay in L2 (33 MB in bf16).
+inline constexpr int kContextInL2 = 16384;
 // The least page of e4m3: a box of 1024 bytes, which is where the swizzle repeats.
 inline constexpr int kE4m3PageLeast = 16;
 
@@ -93,8 +97,9 @@ struct AttentionParams {
   int heads, kv_heads;
   int page_size, page_shift;  // a power of two, and which
   int pages_max, box_rows;
-  int window;        // 0: none
-  float scale_log2;  // scale * log2(e): scores enter exp2
+  int window;         // 0: none
+  int heads_at_once;  // KV heads that prefill reads at the same time; a divisor of kv_heads
+  float scale_log2;   // scale * log2(e): scores enter exp2
 
   int decode_blocks;      // of the decode kernel
   int decode_item_units;  // units of an item: 1, or a whole window

@@ -3,7 +3,6 @@
 // A window of 128 and a tile's 24 tokens span three units of 64; long contexts take units of 128, whose larger products
 // keep the tensor cores busier.
 void rose::ops::cuda::launch_attention_prefill(const AttentionParams& params, int blocks, cudaStream_t stream) {
-  constexpr int kEvery = PrefillConfig::kPolynomialEvery;
-  params.window > 0 ? launch_attention_prefill_instance<64, kEvery>(params, blocks, stream)
-                    : launch_attention_prefill_instance<128, kEvery>(params, blocks, stream);
+  params.window > 0 ? launch_attention_prefill_instance<64>(params, blocks, stream)
+                    : launch_attention_prefill_instance<128>(params, blocks, stream);
 }

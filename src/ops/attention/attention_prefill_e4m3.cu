@@ -2,7 +2,6 @@
 
 // Units as attention_prefill.cu chooses them.
 void rose::ops::cuda::launch_attention_prefill_e4m3(const AttentionParams& params, int blocks, cudaStream_t stream) {
-  constexpr int kEvery = PrefillConfig::kPolynomialEvery;
-  params.window > 0 ? launch_attention_prefill_e4m3_instance<64, kEvery>(params, blocks, stream)
-                    : launch_attention_prefill_e4m3_instance<128, kEvery>(params, blocks, stream);
+  params.window > 0 ? launch_attention_prefill_e4m3_instance<64>(params, blocks, stream)
+                    : launch_attention_prefill_e4m3_instance<128>(params, blocks, stream);
 }

@@ -16,12 +16,12 @@ namespace rose::ops::cuda {
 inline constexpr int kWideningWarps = 3;
 
 template <int kKeys>
-struct alignas(1024) PrefillE4m3Shared {
+struct PrefillE4m3Shared {
   static constexpr int kPieceBytes = kKeys * PrefillConfig::kHeadDim;
   static constexpr int kPieces = 24 * 1024 / kPieceBytes;
   using Ring = ptx::Ring<kPieces>;
-  PrefillShared<kKeys> wide;
   std::uint8_t pieces[kPieces][kPieceBytes];  // lines of 128 bytes, two positions each, swizzled
+  PrefillShared<kKeys> wide;                  // at a multiple of 1024
   std::uint64_t arrived[kPieces], taken[kPieces];
 };
 
@@ -144,18 +144,16 @@ __device__ inline void prefill_e4m3_init(PrefillE4m3Shared<kKeys>& shared) {
   ptx::barrier_init_fence();
 }
 
-template <int kKeys, int kPolynomialEvery>
+template <int kKeys>
 __global__ void __launch_bounds__(PrefillConfig::kThreads, 1)
     attention_prefill_e4m3_kernel(const __grid_constant__ AttentionParams params) {
-  using C = PrefillConfig;
-  extern __shared__ std::uint8_t raw[];
-  auto& shared =
-      *reinterpret_cast<PrefillE4m3Shared<kKeys>*>((reinterpret_cast<std::uintptr_t>(raw) + 1023) / 1024 * 1024);
-  for (int i = static_cast<int>(threadIdx.x); i < C::kRepeats / 32; i += C::kThreads) shared.wide.again[i] = 0;
+  extern __shared__ __align__(1024) std::uint8_t raw[];
+  auto& shared = *reinterpret_cast<PrefillE4m3Shared<kKeys>*>(raw);
+  prefill_fill(shared.wide);
   if (threadIdx.x == 0) prefill_e4m3_init(shared);
   __syncthreads();
   ptx::dependency_wait();
-  const int warpgroup = threadIdx.x / 128;
+  const int warpgroup = uniform(static_cast<int>(threadIdx.x / 128));
   if (warpgroup == 0) {
     ptx::registers_decrease<32>();
     if (threadIdx.x == 0) {
@@ -167,18 +165,18 @@ __global__ void __launch_bounds__(PrefillConfig::kThreads, 1)
     }
   } else {
     ptx::registers_increase<160>();
-    prefill_consume<kKeys, kPolynomialEvery>(shared.wide, params, warpgroup - 1);
+    prefill_consume<kKeys>(shared.wide, params, warpgroup - 1);
     ptx::dependents_launch();
   }
 }
 
-template <int kKeys, int kPolynomialEvery>
+template <int kKeys>
 void launch_attention_prefill_e4m3_instance(const AttentionParams& params, int blocks, cudaStream_t stream) {
-  static_assert(sizeof(PrefillE4m3Shared<kKeys>) + 1023 <= 227 * 1024);
-  rose::cuda::launch(&attention_prefill_e4m3_kernel<kKeys, kPolynomialEvery>, "attention_prefill_e4m3",
+  static_assert(sizeof(PrefillE4m3Shared<kKeys>) <= 227 * 1024);
+  rose::cuda::launch(&attention_prefill_e4m3_kernel<kKeys>, "attention_prefill_e4m3",
                      {.grid = dim3(static_cast<unsigned>(blocks)),
                       .block = dim3(PrefillConfig::kThreads),
-                      .shared_bytes = sizeof(PrefillE4m3Shared<kKeys>) + 1023,
+                      .shared_bytes = sizeof(PrefillE4m3Shared<kKeys>),
                       .overlap_previous = true},
                      stream, params);
 }

@@ -1,7 +1,8 @@
 // Attention over many new rows a sequence (attention.h), bf16, head_dim 64, 8 query heads a KV head.
 //
 // Bound: a score costs 256 FLOPs of WGMMA (1/16 clock an SM at the bf16 peak) and one exponential (1/16 clock on the
-// special-function unit), so both must overlap; part of the exponentials may run as a polynomial on the FMA units.
+// special-function unit), so both must overlap; and every instruction a score costs power, which long runs are short
+// of.
 //
 // Mapping: a tile is 24 tokens x the 8 query heads of one KV head = 192 rows, so that the causal edge and the window
 // cost 24 tokens, not 192. A persistent grid walks the tiles, long ones first, every other round backwards, so that
@@ -10,8 +11,9 @@
 // head.
 //
 // Units are counted back from the newest position, so the causal edge lies within the first, and older ones need no
-// mask but at the far end. A consumer issues S = Q K^T of a unit, then O += P V of the one before, and takes the
-// exponentials of S while P V runs; warpgroups issue in turn, so that one's exponentials run beside another's products.
+// mask but at the far end. A consumer issues S = Q K^T of a unit, then O += P V of the one before, and takes most
+// exponentials of S while P V runs; warpgroups with long contexts issue in turn, so that one's exponentials run beside
+// another's products. P is multiplied by [V | 1]: the row sums are columns 64 on of O.
 //
 // The exponent's offset is exact for the first unit (its maximum and the sink) and then stays: sums and products are
 // f32 and probabilities bf16, whose relative precision does not depend on size, so an offset below the maximum costs
@@ -47,30 +49,36 @@ struct PrefillTile {
   int context;   // positions of the sequence that hold keys and values
 };
 
+// In dynamic shared memory, which begins at a multiple of 1024: so do all tiles here.
 template <int kKeys>
-struct alignas(1024) PrefillShared {
+struct PrefillShared {
   using C = PrefillConfig;
   using U = PrefillUnits<kKeys>;
   std::uint8_t query[2][C::kQueryBytes];
   std::uint8_t out[C::kQueryBytes];
   std::uint8_t keys[U::kStages][U::kBytes];
   std::uint8_t values[U::kStages][U::kBytes];
-  PrefillTile tiles[2];  // those of `query`
+  std::uint8_t ones[C::kOnesBytes];  // 16 positions of what stands beside V
+  PrefillTile tiles[2];              // those of `query`
   std::uint64_t query_full[2], query_empty[2];
   std::uint64_t full[U::kStages], empty[U::kStages];
   std::uint64_t finished;                 // all tiles, but for those to be computed again
   std::uint32_t again[C::kRepeats / 32];  // a bit a round
 };
 
-// The block's tile of a round, of `tiles` of each KV head.
+// The block's tile of a round, of `tiles` of each KV head. Tiles are listed long ones first; heads_at_once heads go
+// through the list together, then the next ones backwards, so that lengths have no steps, and the last ones forwards.
 template <int kKeys>
 __device__ inline bool prefill_tile(const AttentionParams& params, int tiles, int round, PrefillTile& tile) {
+  if (tiles == 0) return false;
   const int place = round % 2 == 0 ? static_cast<int>(blockIdx.x) : static_cast<int>(gridDim.x - 1 - blockIdx.x);
   const int index = round * static_cast<int>(gridDim.x) + place;
-  const int entry_index = index / params.kv_heads;
-  if (entry_index >= tiles) return false;
+  const int heads = params.heads_at_once, pass = index / (tiles * heads), passes = params.kv_heads / heads;
+  if (pass >= passes) return false;
+  const int within = index - pass * tiles * heads, place_in_list = within / heads;
+  const int entry_index = (passes - pass) % 2 == 1 ? place_in_list : tiles - 1 - place_in_list;
   tile.round = round;
-  tile.kv_head = index - entry_index * params.kv_heads;
+  tile.kv_head = pass * heads + within - place_in_list * heads;
   const int2 entry = params.tile_list[entry_index];
   const int first_row = params.row_offsets[entry.x];
   const int rows = params.row_offsets[entry.x + 1] - first_row;
@@ -162,40 +170,45 @@ template <int kKeys>
 using Scores = float[kKeys / 2];  // 64 rows x kKeys positions, over a warpgroup
 template <int kKeys>
 using Probabilities = std::uint32_t[kKeys / 4];
-using Output = float[PrefillConfig::kHeadDim / 2];
+using Output = float[PrefillConfig::kOutColumns / 2];
 
-// The two rows of a thread: the exponent's offset (log2 units), and the sum of this thread's columns.
+// The exponents' offsets (log2 units) of a thread's two rows.
 struct RowState {
   float offset[2];
-  float sum[2];
 };
 
-// ptx::swizzle128_descriptor, `units` of 16 bytes further on, with a constant for the upper word, which needs no
-// register then.
-__device__ inline std::uint64_t descriptor(const std::uint8_t* tile, int units) {
-  const std::uint32_t low =
-      (((ptx::shared_address(tile) & 0x3ffff) >> 4) | (1u << 16)) + static_cast<std::uint32_t>(units);
+// The same number in all lanes. It says so to the compiler: what is made of it stays in the registers of the warp,
+// where the tensor cores' instructions want their descriptors.
+__device__ inline int uniform(int x) { return __shfl_sync(0xffffffffu, x, 0); }
+
+// ptx::swizzle128_descriptor in halves: the upper word is a constant; in the lower one, of addresses in units of 16
+// bytes, bits 16 on are the distance from B's columns 0..63 to the next ones.
+__device__ inline std::uint32_t shared_units(const void* pointer) { return ptx::shared_address(pointer) >> 4; }
+__device__ inline std::uint64_t descriptor(std::uint32_t low) {
   std::uint64_t whole;
   asm("mov.b64 %0, {%1, %2};" : "=l"(whole) : "r"(low), "n"((1024 >> 4) | (1 << 30)));
   return whole;
 }
 
-// `query`: this warpgroup's 64 rows.
+// `query`: this warpgroup's 64 rows; `keys`: a unit's. In units of 16 bytes.
 template <int kKeys>
-__device__ inline void issue_scores(const std::uint8_t* query, const std::uint8_t* keys, Scores<kKeys>& scores) {
+__device__ inline void issue_scores(std::uint32_t query, std::uint32_t keys, Scores<kKeys>& scores) {
 #pragma unroll
   for (int step = 0; step < PrefillConfig::kHeadDim / 16; ++step) {
-    ptx::WgmmaBf16<kKeys>::template ss<false>(scores, descriptor(query, 2 * step), descriptor(keys, 2 * step),
+    ptx::WgmmaBf16<kKeys>::template ss<false>(scores, descriptor(query + 2 * step), descriptor(keys + 2 * step),
                                               step != 0);
   }
 }
 
+// Columns 64..71 of [V | 1] are the same 16 rows of ones for every 16 positions: as V moves on, they come nearer.
 template <int kKeys>
-__device__ inline void issue_output(const Probabilities<kKeys>& p, const std::uint8_t* values, Output& out) {
+__device__ inline void issue_output(const Probabilities<kKeys>& p, std::uint32_t values, std::uint32_t ones,
+                                    Output& out) {
+  const std::uint32_t low = values + ((ones - values) << 16);
 #pragma unroll
   for (int step = 0; step < kKeys / 16; ++step) {  // 16 positions: 2048 bytes of V
     const std::uint32_t a[4] = {p[4 * step], p[4 * step + 1], p[4 * step + 2], p[4 * step + 3]};
-    ptx::WgmmaBf16<PrefillConfig::kHeadDim>::rs<true>(out, a, descriptor(values, 128 * step), 1);
+    ptx::WgmmaBf16<PrefillConfig::kOutColumns>::rs<true>(out, a, descriptor(low + 128 * step - (128 * step << 16)), 1);
   }
 }
 
@@ -213,37 +226,12 @@ __device__ inline void mask_scores(Scores<kKeys>& scores, int begin, int positio
   }
 }
 
-// 2^(score * scale - offset) on the FMA units, for exponents in [-126, 126], to which they are cut: rounded to the
-// nearest integer by adding 1.5 * 2^23, a cubic for the rest, the integer added to the exponent. Largest relative error
-// 8.8e-5, far below bf16's 2^-9. `scale` and `middle` map the exponent to [0, 1] for an instruction that saturates.
-__device__ inline float exp2_polynomial(float score, float scale, float middle) {
-  constexpr float kMagic = 12582912.f;
-  float t;
-  asm("fma.rn.sat.f32 %0, %1, %2, %3;" : "=f"(t) : "f"(score), "f"(scale), "f"(middle));
-  const float shifted = fmaf(t, 252.f, kMagic - 126.f);
-  const float rest = fmaf(t, 252.f, (kMagic - 126.f) - shifted);
-  float y = fmaf(0.05550411f, rest, 0.24022651f);
-  y = fmaf(y, rest, 0.69314718f);
-  y = fmaf(y, rest, 1.f);
-  return __int_as_float(__float_as_int(y) + (__float_as_int(shifted) << 23));
-}
-
-// Scores become 2^(score * scale - offset), the row sums grow by them. One of kPolynomialEvery is a polynomial.
-template <int kPolynomialEvery, int kKeys>
-__device__ inline void take_exponentials(Scores<kKeys>& scores, RowState& state, float scale) {
-  constexpr int kEvery = kPolynomialEvery == 0 ? 1 << 20 : kPolynomialEvery / 2;  // pairs of both rows
-  const float narrow = scale * (1.f / 252);
+// Pairs kFirst .. kLast - 1 of scores become 2^(score * scale - offset).
+template <int kFirst, int kLast, int kKeys>
+__device__ inline void take_exponentials(Scores<kKeys>& scores, const RowState& state, float scale) {
 #pragma unroll
-  for (int i = 0; i < kKeys / 4; ++i) {
-    const int row = i % 2;
-    const float low = ptx::exp2_fast(fmaf(scores[2 * i], scale, -state.offset[row]));
-    const float high = i / 2 % kEvery == kEvery - 1
-                           ? exp2_polynomial(scores[2 * i + 1], narrow, fmaf(state.offset[row], -1.f / 252, 0.5f))
-                           : ptx::exp2_fast(fmaf(scores[2 * i + 1], scale, -state.offset[row]));
-    state.sum[row] += low;
-    state.sum[row] += high;
-    scores[2 * i] = low;
-    scores[2 * i + 1] = high;
+  for (int i = 2 * kFirst; i < 2 * kLast; ++i) {
+    scores[i] = ptx::exp2_fast(fmaf(scores[i], scale, -state.offset[i / 2 % 2]));
   }
 }
 template <int kKeys>
@@ -252,15 +240,16 @@ __device__ inline void pack(const Scores<kKeys>& scores, Probabilities<kKeys>& p
   for (int i = 0; i < kKeys / 4; ++i) p[i] = ptx::pack_bf16(scores[2 * i], scores[2 * i + 1]);
 }
 
-// The compiler would sink the exponentials below the wait for the tensor cores, which they are there to shorten: here
-// is an instruction that needs their sums, and does nothing.
-__device__ inline void take_now(const RowState& state) {
-  asm volatile(
-      "{\n.reg .pred p;\nsetp.lt.f32 p, %0, 0f00000000;\n@p nanosleep.u32 1;\n}\n" ::"f"(state.sum[0] + state.sum[1])
-      : "memory");
+// The assembler would sink exponentials below the wait for the tensor cores, which they are there to shorten. It does
+// not where a branch between may use them: this one, never taken as units count from zero, costs two instructions.
+template <int kCount, int kKeys>
+__device__ inline void hold(Scores<kKeys>& scores, int unit) {
+  if (unit >= 0) return;
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) asm volatile("add.f32 %0, %0, 0f3f800000;" : "+f"(scores[i]));
 }
 
-// Raises the offsets to the maxima of these scores; returns the factors on earlier sums and outputs.
+// Raises the offsets to the maxima of these scores; returns the factors on earlier outputs and sums.
 template <int kKeys>
 __device__ inline float2 raise_offsets(const Scores<kKeys>& scores, RowState& state, float scale) {
   float factor[2];
@@ -274,7 +263,6 @@ __device__ inline float2 raise_offsets(const Scores<kKeys>& scores, RowState& st
     const float offset = fmaxf(state.offset[row], highest * scale);
     factor[row] = ptx::exp2_fast(state.offset[row] - offset);
     state.offset[row] = offset;
-    state.sum[row] *= factor[row];
   }
   return {factor[0], factor[1]};
 }
@@ -291,13 +279,13 @@ __device__ inline void clear_values(std::uint8_t* values, int low, int high, int
   ptx::named_sync(1 + consumer, 128);
 }
 
-// Divides by the whole sum (the quad's four threads share a row) and writes the valid tokens, 16 bytes a thread.
+// Divides by the sum and writes the valid tokens, 16 bytes a thread.
 template <int kKeys>
 __device__ inline void store_output(PrefillShared<kKeys>& shared, const AttentionParams& params,
-                                    const PrefillTile& tile, int consumer, const float (&sum)[2], const Output& out) {
+                                    const PrefillTile& tile, int consumer, const Output& out) {
   using C = PrefillConfig;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
-  const float inverse[2] = {1.f / sum[0], 1.f / sum[1]};
+  const float inverse[2] = {1.f / out[C::kSum], 1.f / out[C::kSum + 2]};
   // Only this warp touches its 16 rows of the buffer: no barrier beyond the warp's.
   std::uint8_t* rows = shared.out + (consumer * 64 + warp * 16) * 128;
   __syncwarp();
@@ -333,24 +321,42 @@ template <int kKeys>
 struct PrefillConsumer {
   PrefillShared<kKeys>& shared;
   const AttentionParams& params;
-  int consumer;
+  int consumer;   // uniform
   int at = 0;     // units before this tile
   int taken = 0;  // tiles before this one
+
+  // A window's few units are over before turns would help.
+  static constexpr bool kTurns = kKeys == 128;
+  // Pairs of exponentials, of kKeys / 4, taken before the wait for P V; the others go together with packing.
+  static constexpr int kBeforeWait = kKeys * 3 / 16;
 
   __device__ static void release(std::uint64_t* empty) { ptx::barrier_arrive_warp(empty); }
   __device__ void wait_unit(int unit) {
     ptx::barrier_wait(&shared.full[stage_of<kKeys>(unit)], parity_of<kKeys>(unit));
   }
   __device__ void release_unit(int unit) { release(&shared.empty[stage_of<kKeys>(unit)]); }
-  __device__ const std::uint8_t* keys(int unit) { return shared.keys[stage_of<kKeys>(unit)]; }
-  __device__ std::uint8_t* values(int unit) { return shared.values[stage_of<kKeys>(unit)]; }
+  // Has it come? Asked ahead, so that the answer is there when it is needed.
+  __device__ bool unit_ready(int unit) {
+    return ptx::barrier_passed(&shared.full[stage_of<kKeys>(unit)], parity_of<kKeys>(unit));
+  }
+  // In units of 16 bytes.
+  __device__ std::uint32_t stage_units(int unit) const {
+    return static_cast<std::uint32_t>(uniform(stage_of<kKeys>(unit)) * (PrefillUnits<kKeys>::kBytes / 16));
+  }
+  __device__ std::uint32_t keys(int unit) const { return shared_units(shared.keys[0]) + stage_units(unit); }
+  __device__ std::uint32_t values(int unit) const { return shared_units(shared.values[0]) + stage_units(unit); }
+  __device__ std::uint32_t ones() const { return shared_units(shared.ones); }
 
   // Warpgroups issue their products in turn, so that while one's run, the others take exponentials.
   __device__ void begin_turns() {
     if (consumer == PrefillConfig::kConsumers - 1) pass_turn();
   }
-  __device__ void wait_turn() { ptx::named_sync(8 + consumer, 256); }
-  __device__ void pass_turn() { ptx::named_arrive(8 + (consumer + 1) % PrefillConfig::kConsumers, 256); }
+  __device__ void wait_turn() {
+    if (kTurns) ptx::named_sync(8 + consumer, 256);
+  }
+  __device__ void pass_turn() {
+    if (kTurns) ptx::named_arrive(consumer == PrefillConfig::kConsumers - 1 ? 8 : 9 + consumer, 256);
+  }
 
   // Position of this thread's first row; the next token is its second.
   __device__ int first_position(const PrefillTile& tile) const {
@@ -360,23 +366,31 @@ struct PrefillConsumer {
   // The next tile and its query rows of this warpgroup are in shared memory.
   __device__ bool wait_tile() {
     ptx::barrier_wait(&shared.query_full[taken % 2], taken / 2 % 2);
-    return tile().units > 0;
+    return uniform(tile().units) > 0;
   }
   __device__ const PrefillTile& tile() const { return shared.tiles[taken % 2]; }
-  __device__ const std::uint8_t* query() const { return shared.query[taken % 2] + consumer * 64 * 128; }
+  __device__ std::uint32_t query() const {
+    return shared_units(shared.query[0]) +
+           static_cast<std::uint32_t>(uniform(taken % 2) * (PrefillConfig::kQueryBytes / 16) + consumer * 64 * 8);
+  }
   __device__ void release_tile() {
     __syncwarp();
     release(&shared.query_empty[taken++ % 2]);
   }
 
   // The sink: the least offset, and its exponential in the sum, once a row.
-  __device__ RowState start(const PrefillTile& tile) const {
+  __device__ RowState start(const PrefillTile& tile, Output& out) const {
     const float sink =
         ptx::bf16_to_float(
             params.sinks[tile.kv_head * PrefillConfig::kGroupHeads + static_cast<int>(threadIdx.x % 32 / 4)]) *
         1.44269504f;
-    const float one = threadIdx.x % 4 == 0 ? 1.f : 0.f;
-    return {{sink, sink}, {one, one}};
+#pragma unroll
+    for (int i = 0; i < PrefillConfig::kOutColumns / 2; ++i) out[i] = i < PrefillConfig::kSum ? 0.f : 1.f;
+    return {{sink, sink}};
+  }
+  __device__ static void scale_output(const float2& factor, Output& out) {
+#pragma unroll
+    for (int i = 0; i < PrefillConfig::kOutColumns / 2; ++i) out[i] *= i % 4 < 2 ? factor.x : factor.y;
   }
 
   // Of the first unit, before its values are used: those past the context, and those before the oldest box, which
@@ -384,17 +398,8 @@ struct PrefillConsumer {
   __device__ void clear_stale_values(const PrefillTile& tile) {
     if (tile.end <= tile.context) return;
     const int begin = tile.end - kKeys;
-    clear_values<kKeys>(values(at), tile.oldest / params.box_rows * params.box_rows - begin, tile.context - begin,
-                        consumer);
-  }
-
-  __device__ static void whole_sums(const RowState& state, float (&sum)[2]) {
-#pragma unroll
-    for (int row = 0; row < 2; ++row) {
-      sum[row] = state.sum[row];
-      sum[row] += __shfl_xor_sync(0xffffffffu, sum[row], 1);
-      sum[row] += __shfl_xor_sync(0xffffffffu, sum[row], 2);
-    }
+    clear_values<kKeys>(shared.values[stage_of<kKeys>(at)], tile.oldest / params.box_rows * params.box_rows - begin,
+                        tile.context - begin, consumer);
   }
 
   // Of unit `unit`, counted from the block's first.
@@ -409,60 +414,61 @@ struct PrefillConsumer {
     return at + (tile.end - oldest) / kKeys;
   }
 
-  template <int kPolynomialEvery>
   __device__ void run() {
     Scores<kKeys> scores;
     Probabilities<kKeys> p;
     Output out;
-#pragma unroll
-    for (int i = 0; i < PrefillConfig::kHeadDim / 2; ++i) out[i] = 0;
-    RowState state = start(tile());
-    const int last = at + tile().units, masked = first_masked(tile());
+    RowState state = start(tile(), out);
+    const int last = at + uniform(tile().units), masked = uniform(first_masked(tile()));
+    const std::uint32_t q = query();
+    const float scale = params.scale_log2;
     wait_unit(at);
     ptx::wgmma_fence();
-    issue_scores<kKeys>(query(), keys(at), scores);
+    issue_scores<kKeys>(q, keys(at), scores);
     ptx::wgmma_commit();
     ptx::wgmma_wait<0>();
     mask(tile(), at, scores);
-    raise_offsets<kKeys>(scores, state, params.scale_log2);
-    take_exponentials<0, kKeys>(scores, state, params.scale_log2);
+    scale_output(raise_offsets<kKeys>(scores, state, scale), out);
+    take_exponentials<0, kKeys / 4, kKeys>(scores, state, scale);
     pack<kKeys>(scores, p);
     clear_stale_values(tile());
+    bool ready = false;
 #pragma unroll 1
     for (int unit = at + 1; unit < last; ++unit) {
-      wait_unit(unit);
+      const std::uint32_t k = keys(unit), v = values(unit - 1);
+      if (!ready) wait_unit(unit);
       wait_turn();
       ptx::wgmma_fence();
-      issue_scores<kKeys>(query(), keys(unit), scores);
+      issue_scores<kKeys>(q, k, scores);
       ptx::wgmma_commit();
-      ptx::wgmma_fence();
-      issue_output<kKeys>(p, values(unit - 1), out);
+      issue_output<kKeys>(p, v, ones(), out);
       ptx::wgmma_commit();
       pass_turn();
       ptx::wgmma_wait<1>();
       if (unit >= masked) mask(tile(), unit, scores);
-      take_exponentials<kPolynomialEvery, kKeys>(scores, state, params.scale_log2);
-      take_now(state);
+      take_exponentials<0, kBeforeWait, kKeys>(scores, state, scale);
+      hold<2 * kBeforeWait, kKeys>(scores, unit);
+      ready = unit_ready(unit + 1);
       ptx::wgmma_wait<0>();
       release_unit(unit - 1);
+      take_exponentials<kBeforeWait, kKeys / 4, kKeys>(scores, state, scale);
       pack<kKeys>(scores, p);
     }
     ptx::wgmma_fence();
-    issue_output<kKeys>(p, values(last - 1), out);
+    issue_output<kKeys>(p, values(last - 1), ones(), out);
     ptx::wgmma_commit();
     ptx::wgmma_wait<0>();
     release_unit(last - 1);
     at = last;
-    float sum[2];
-    whole_sums(state, sum);
-    mark(tile(), sum);
-    store_output(shared, params, tile(), consumer, sum, out);
+    mark(tile(), out);
+    store_output(shared, params, tile(), consumer, out);
   }
 
   // The tile is to be computed again if a row's sum has grown too large (NaN counts).
-  __device__ void mark(const PrefillTile& tile, const float (&sum)[2]) {
+  __device__ void mark(const PrefillTile& tile, const Output& out) {
+    const float first = out[PrefillConfig::kSum], second = out[PrefillConfig::kSum + 2];
     const int token = first_position(tile) - tile.position;
-    if ((token < tile.tokens && !(sum[0] <= 0x1p64f)) || (token + 1 < tile.tokens && !(sum[1] <= 0x1p64f))) {
+    if ((token < tile.tokens && !(first <= 0x1p64f)) || (token + 1 < tile.tokens && !(second <= 0x1p64f))) {
       const int bit = tile.round % PrefillConfig::kRepeats;
       atomicOr(&shared.again[bit / 32], 1u << (bit % 32));
     }
@@ -473,10 +479,8 @@ struct PrefillConsumer {
     Scores<kKeys> scores;
     Probabilities<kKeys> p;
     Output out;
-    RowState state = start(tile());
-#pragma unroll
-    for (int i = 0; i < PrefillConfig::kHeadDim / 2; ++i) out[i] = 0;
-    const int last = at + tile().units;
+    RowState state = start(tile(), out);
+    const int last = at + uniform(tile().units);
 #pragma unroll 1
     for (int unit = at; unit < last; ++unit) {
       wait_unit(unit);
@@ -485,44 +489,53 @@ struct PrefillConsumer {
       ptx::wgmma_commit();
       ptx::wgmma_wait<0>();
       mask(tile(), unit, scores);
-      const float2 factor = raise_offsets<kKeys>(scores, state, params.scale_log2);
-      take_exponentials<0, kKeys>(scores, state, params.scale_log2);
+      scale_output(raise_offsets<kKeys>(scores, state, params.scale_log2), out);
+      take_exponentials<0, kKeys / 4, kKeys>(scores, state, params.scale_log2);
       pack<kKeys>(scores, p);
-#pragma unroll
-      for (int i = 0; i < PrefillConfig::kHeadDim / 2; ++i) out[i] *= i % 4 < 2 ? factor.x : factor.y;
       if (unit == at) clear_stale_values(tile());
       ptx::wgmma_fence();
-      issue_output<kKeys>(p, values(unit), out);
+      issue_output<kKeys>(p, values(unit), ones(), out);
       ptx::wgmma_commit();
       ptx::wgmma_wait<0>();
       release_unit(unit);
     }
     at = last;
-    float sum[2];
-    whole_sums(state, sum);
-    store_output(shared, params, tile(), consumer, sum, out);
+    store_output(shared, params, tile(), consumer, out);
   }
 };
 
-template <int kKeys, int kPolynomialEvery>
+template <int kKeys>
 __device__ inline void prefill_consume(PrefillShared<kKeys>& shared, const AttentionParams& params, int consumer) {
   PrefillConsumer<kKeys> own{shared, params, consumer};
   own.begin_turns();
 #pragma unroll 1
-  for (; own.wait_tile(); own.release_tile()) own.template run<kPolynomialEvery>();
+  for (; own.wait_tile(); own.release_tile()) own.run();
   own.release_tile();
   own.release(&shared.finished);
 #pragma unroll 1
   for (; own.wait_tile(); own.release_tile()) own.run_again();
 }
 
-template <int kKeys, int kPolynomialEvery>
+// By all threads, at the start, before a __syncthreads().
+template <int kKeys>
+__device__ inline void prefill_fill(PrefillShared<kKeys>& shared) {
+  if (ptx::shared_address(shared.query) % 1024 != 0) __trap();
+  for (int i = static_cast<int>(threadIdx.x); i < PrefillConfig::kRepeats / 32; i += PrefillConfig::kThreads) {
+    shared.again[i] = 0;
+  }
+  for (int i = static_cast<int>(threadIdx.x); i < PrefillConfig::kOnesBytes / 4; i += PrefillConfig::kThreads) {
+    reinterpret_cast<std::uint32_t*>(shared.ones)[i] = 0x3f803f80;  // two ones in bf16
+  }
+  ptx::fence_async_shared();
+}
+
+template <int kKeys>
 __global__ void __launch_bounds__(PrefillConfig::kThreads, 1)
     attention_prefill_kernel(const __grid_constant__ AttentionParams params) {
   using C = PrefillConfig;
-  extern __shared__ std::uint8_t raw[];
-  auto& shared = *reinterpret_cast<PrefillShared<kKeys>*>((reinterpret_cast<std::uintptr_t>(raw) + 1023) / 1024 * 1024);
-  for (int i = static_cast<int>(threadIdx.x); i < C::kRepeats / 32; i += C::kThreads) shared.again[i] = 0;
+  extern __shared__ __align__(1024) std::uint8_t raw[];
+  auto& shared = *reinterpret_cast<PrefillShared<kKeys>*>(raw);
+  prefill_fill(shared);
   if (threadIdx.x == 0) {
     constexpr int kWarps = 4 * C::kConsumers;
     for (int slot = 0; slot < 2; ++slot) {
@@ -538,7 +551,7 @@ __global__ void __launch_bounds__(PrefillConfig::kThreads, 1)
   }
   __syncthreads();
   ptx::dependency_wait();
-  const int warpgroup = threadIdx.x / 128;
+  const int warpgroup = uniform(static_cast<int>(threadIdx.x / 128));
   if (warpgroup == 0) {
     ptx::registers_decrease<32>();
     if (threadIdx.x == 0) {
@@ -547,18 +560,18 @@ __global__ void __launch_bounds__(PrefillConfig::kThreads, 1)
     }
   } else {
     ptx::registers_increase<160>();
-    prefill_consume<kKeys, kPolynomialEvery>(shared, params, warpgroup - 1);
+    prefill_consume<kKeys>(shared, params, warpgroup - 1);
     ptx::dependents_launch();
   }
 }
 
-template <int kKeys, int kPolynomialEvery>
+template <int kKeys>
 void launch_attention_prefill_instance(const AttentionParams& params, int blocks, cudaStream_t stream) {
-  static_assert(sizeof(PrefillShared<kKeys>) + 1023 <= 227 * 1024);
-  rose::cuda::launch(&attention_prefill_kernel<kKeys, kPolynomialEvery>, "attention_prefill",
+  static_assert(sizeof(PrefillShared<kKeys>) <= 227 * 1024);
+  rose::cuda::launch(&attention_prefill_kernel<kKeys>, "attention_prefill",
                      {.grid = dim3(static_cast<unsigned>(blocks)),
                       .block = dim3(PrefillConfig::kThreads),
-                      .shared_bytes = sizeof(PrefillShared<kKeys>) + 1023,
+                      .shared_bytes = sizeof(PrefillShared<kKeys>),
                       .overlap_previous = true},
                      stream, params);
 }

@@ -42,6 +42,17 @@ __device__ inline void barrier_wait(std::uint64_t* barrier, int parity) {
       "r"(parity)
       : "memory");
 }
+// Has it completed?
+__device__ inline bool barrier_passed(std::uint64_t* barrier, int parity) {
+  std::uint32_t passed;
+  asm volatile(
+      "{\n.reg .pred done;\nmbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2;\n"
+      "selp.u32 %0, 1, 0, done;\n}\n"
+      : "=r"(passed)
+      : "r"(shared_address(barrier)), "r"(parity)
+      : "memory");
+  return passed != 0;
+}
 
 // Barrier `id` (1..15; 0 is __syncthreads) among `threads` threads.
 __device__ inline void named_sync(int id, int threads) {
