@@ -108,7 +108,8 @@ std::vector<std::unique_ptr<Model>> load_ranks(WeightSource& source, const LoadO
         .activations = activations_on(streams[0].device()),
         .bf16_experts = options.bf16_experts,
         .dense_format = dense_format(options),
-        .routing = *ops::routing_mode_from_name(options.routing)};
+        .routing = *ops::routing_mode_from_name(options.routing),
+        .fused_decode = options.fused_decode};
     ranks.push_back(load_model(
         source, model_options, streams[static_cast<std::size_t>(rank)], [&](std::uint64_t done, std::uint64_t total) {
           if (progress) {
@@ -187,6 +188,9 @@ void add_load_options(CLI::App& command, LoadOptions& options) {
       ->capture_default_str();
   command.add_flag("--bf16-experts", options.bf16_experts,
                    "on a GPU: the experts' activations stay bf16 instead of FP8: exact, and slower for long prompts");
+  command.add_flag("--fused-decode,--no-fused-decode{false}", options.fused_decode,
+                   "on a GPU: a step of one row takes one kernel through all layers (gpt-oss's shapes, bf16 matrices,\n"
+                   "MXFP4 experts); without it, an operation a kernel, as steps of more rows (default: with)");
   command
       .add_option("--max-model-len,--max-context", options.max_context,
                   "longest prompt + answer in tokens, or 128K, or auto: the model's, as far as the KV memory goes")

@@ -23,6 +23,7 @@ struct LoadOptions {
   std::string device = "auto";      // auto, cpu, cuda
   int threads = 0;                  // per rank on the CPU; 0: cores / ranks
   bool bf16_experts = false;        // GPU: ModelOptions::bf16_experts
+  bool fused_decode = true;         // GPU: ModelOptions::fused_decode
   std::string routing = "natural";  // ops::RoutingMode; benchmarks only
   int tp = 1;
   int ep = 0;                           // 0: as tp

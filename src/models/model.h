@@ -48,6 +48,7 @@ struct ModelOptions {
   // a GPU then rounds their inputs to e4m3 too.
   WeightFormat dense_format = WeightFormat::kBf16;
   ops::RoutingMode routing = ops::RoutingMode::kNatural;  // otherwise for benchmarks only
+  bool fused_decode = true;  // GPU: steps of one row take one kernel through all layers, where there is one
 };
 
 struct ModelOutputs {

@@ -18,6 +18,7 @@ struct LaunchShape {
   std::size_t shared_bytes = 0;
   bool overlap_previous = false;
   unsigned cluster_blocks = 0;  // along x; 0: what the kernel was compiled for
+  bool all_at_once = false;     // every block must run at the same time: they wait for each other
 };
 
 template <class... Parameters, class... Arguments>
@@ -28,7 +29,7 @@ void launch(void (*kernel)(Parameters...), const char* name, const LaunchShape& 
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shape.shared_bytes)),
         name);
   }
-  cudaLaunchAttribute attributes[2]{};
+  cudaLaunchAttribute attributes[3]{};
   unsigned count = 0;
   if (shape.overlap_previous) {
     attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -37,6 +38,10 @@ void launch(void (*kernel)(Parameters...), const char* name, const LaunchShape& 
   if (shape.cluster_blocks > 0) {
     attributes[count].id = cudaLaunchAttributeClusterDimension;
     attributes[count++].val.clusterDim = {shape.cluster_blocks, 1, 1};
+  }
+  if (shape.all_at_once) {
+    attributes[count].id = cudaLaunchAttributeCooperative;
+    attributes[count++].val.cooperative = 1;
   }
   cudaLaunchConfig_t config{};
   config.gridDim = shape.grid;

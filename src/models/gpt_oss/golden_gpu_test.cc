@@ -18,19 +18,21 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 
 #include "base/random.h"
 #include "models/model.h"
 #include "models/testing/golden_model.h"
 #include "models/testing/model_runner.h"
+#include "models/testing/row_errors.h"
 
 namespace rose {
 namespace {
 
 using testing::GoldenModel;
+using testing::median_error;
 using testing::ModelRunner;
+using testing::RowErrors;
 using Logits = std::vector<std::vector<float>>;
 
 struct Setting {
@@ -62,27 +64,6 @@ std::string describe(const Setting& setting) {
                      weight_format_name(setting.dense), setting.chunk);
 }
 
-// Median over rows of the root mean square of a row's differences, over that of everything expected.
-class Error {
- public:
-  void add_row() { rows_.push_back({}); }
-  void add(double found, double expected) {
-    rows_.back() += (found - expected) * (found - expected);
-    sizes_ += expected * expected;
-    ++count_;
-  }
-  double value() {
-    std::sort(rows_.begin(), rows_.end());
-    const double columns = static_cast<double>(count_) / static_cast<double>(rows_.size());
-    return std::sqrt(rows_[rows_.size() / 2] / columns / (sizes_ / static_cast<double>(count_)));
-  }
-
- private:
-  std::vector<double> rows_;
-  double sizes_ = 0;
-  std::size_t count_ = 0;
-};
-
 double golden_error(const std::string& name, const Setting& setting, std::size_t index = 0) {
   const GoldenModel golden(ROSE_SOURCE_DIR, name);
   const std::string folder = golden.write(fmt::format("{}rose_gpu_golden_{}_{}", ::testing::TempDir(), name, getpid()));
@@ -90,7 +71,7 @@ double golden_error(const std::string& name, const Setting& setting, std::size_t
   const Logits logits =
       run(folder, expected.tokens, expected.row_indices(), Stream::cuda(0), setting, expected.first_position);
   std::filesystem::remove_all(folder);
-  Error error;
+  RowErrors error;
   for (std::size_t r = 0; r < expected.rows.size(); ++r) {
     error.add_row();
     for (std::size_t i = 0; i < expected.rows[r].columns.size(); ++i) {
@@ -98,8 +79,8 @@ double golden_error(const std::string& name, const Setting& setting, std::size_t
     }
   }
   std::printf("  %s, %s, %s: error %.2e\n", name.c_str(), expected.name.c_str(), describe(setting).c_str(),
-              error.value());
-  return error.value();
+              error.median());
+  return error.median();
 }
 
 TEST(GptOssGpu, ThePublishedWidthInOneStep) {
@@ -140,15 +121,6 @@ Logits run_embedded(const Stream& stream, const Setting& setting) {
   return run(std::string(ROSE_SOURCE_DIR) + "/models/rose-tiny", tokens, rows, stream, setting);
 }
 
-double error_of(const Logits& found, const Logits& expected) {
-  Error error;
-  for (std::size_t r = 0; r < expected.size(); ++r) {
-    error.add_row();
-    for (std::size_t v = 0; v < expected[r].size(); ++v) error.add(found[r][v], expected[r][v]);
-  }
-  return error.value();
-}
-
 // Prefill, chunks and single rows.
 TEST(GptOssGpu, TheEmbeddedModelEqualsTheCpu) {
   const Logits expected = run_embedded(Stream::cpu(4), {});
@@ -156,7 +128,7 @@ TEST(GptOssGpu, TheEmbeddedModelEqualsTheCpu) {
        {Setting{}, Setting{.chunk = 1}, Setting{.chunk = 7}, Setting{.chunk = 150}, Setting{.bf16_experts = false},
         Setting{.bf16_experts = false, .chunk = 100}, Setting{.dense = WeightFormat::kFp8},
         Setting{.chunk = 7, .dense = WeightFormat::kFp8}}) {
-    const double error = error_of(run_embedded(Stream::cuda(0), setting), expected);
+    const double error = median_error(run_embedded(Stream::cuda(0), setting), expected);
     std::printf("  rose-tiny, %s: error %.2e\n", describe(setting).c_str(), error);
     const bool exact = setting.bf16_experts && setting.dense == WeightFormat::kBf16;
     EXPECT_LE(error, exact ? 0.02 : 0.10);
@@ -167,9 +139,9 @@ TEST(GptOssGpu, TheEmbeddedModelEqualsTheCpu) {
 // large: what is rounded differs by bf16's errors, and so the roundings.)
 TEST(GptOssGpu, AnE4m3CacheCostsWhatItCostsOnTheCpu) {
   const Logits exact = run_embedded(Stream::cpu(4), {});
-  const double cost = error_of(run_embedded(Stream::cpu(4), {.e4m3_kv = true}), exact);
+  const double cost = median_error(run_embedded(Stream::cpu(4), {.e4m3_kv = true}), exact);
   for (const int chunk : {512, 1, 7, 150}) {
-    const double error = error_of(run_embedded(Stream::cuda(0), {.chunk = chunk, .e4m3_kv = true}), exact);
+    const double error = median_error(run_embedded(Stream::cuda(0), {.chunk = chunk, .e4m3_kv = true}), exact);
     std::printf("  rose-tiny, KV in e4m3, chunks of %d: error %.2e, on the CPU %.2e\n", chunk, error, cost);
     EXPECT_LE(error, 1.25 * cost + 0.02);
   }

@@ -207,6 +207,31 @@ void GptOss::load(WeightSource& source, const ModelOptions& options, std::size_t
     while (kv_sets_[static_cast<std::size_t>(layer.kv_set)].window != window) ++layer.kv_set;
   }
   intermediate_ = weights_.layers.front().experts.down.in;
+  list_decode_layers(options);
+}
+
+void GptOss::list_decode_layers(const ModelOptions& options) {
+  const bool forced = options.routing != ops::RoutingMode::kNatural;
+  if (!options.fused_decode || forced || ranks_ > 1 || activation_dtype_ != DType::kBf16) return;
+  for (const GptOssLayer& layer : weights_.layers) {
+    decode_layers_.push_back({.attention_norm = &layer.attention_norm,
+                              .qkv = &layer.qkv,
+                              .sinks = &layer.sinks,
+                              .output = &layer.output,
+                              .mlp_norm = &layer.mlp_norm,
+                              .router = &layer.router,
+                              .experts = &layer.experts,
+                              .window = config_.windows[static_cast<std::size_t>(layer.index)],
+                              .kv_set = layer.kv_set});
+  }
+  const ops::DecodeLayersShape shape{.hidden = config_.hidden,
+                                     .intermediate = static_cast<int>(intermediate_),
+                                     .heads = heads_,
+                                     .kv_heads = kv_heads_,
+                                     .head_dim = config_.head_dim,
+                                     .experts = config_.experts,
+                                     .experts_per_token = config_.experts_per_token};
+  if (!ops::has_decode_layers(stream_, shape, decode_layers_)) decode_layers_.clear();
 }
 
 // In the order in which the weights were visited: gate_up and down of each layer.
@@ -268,6 +293,7 @@ std::size_t GptOss::scratch_bytes(const ModelLimits& limits) const {
                       for (const std::int64_t size : sizes) elements *= static_cast<std::size_t>(size);
                       bytes += Arena::aligned(elements * dtype_bytes(dtype));
                     });
+  if (!decode_layers_.empty()) bytes += Arena::aligned(ops::decode_layers_work_bytes());
   return bytes + kv_sets_.size() * Arena::aligned(ops::attention_work_bytes(stream_, attention_work_shape(limits)));
 }
 
@@ -278,6 +304,7 @@ void GptOss::take_scratch(const ModelLimits& limits, Arena& arena) {
                     [&](std::string_view name, Tensor& slot, DType dtype, std::initializer_list<std::int64_t> sizes) {
                       slot = arena.tensor(name, dtype, sizes);
                     });
+  if (!decode_layers_.empty()) decode_layers_work_ = arena.take("decode layers", ops::decode_layers_work_bytes());
   const ops::AttentionWorkShape shape = attention_work_shape(limits);
   for (std::size_t set = 0; set < kv_sets_.size(); ++set) {
     attention_work_.push_back(
@@ -304,35 +331,54 @@ GptOss::Activations GptOss::activations_of(std::int64_t rows) const {
   return a;
 }
 
-void GptOss::forward(const Batch& batch, KvCache& kv, const Stream& s, Communicator& communicator,
-                     const ModelOutputs& out) {
-  CHECK(communicator.size() == ranks_, "{} ranks in the plan, {} in the communicator", ranks_, communicator.size());
-  auto [residual, x, qkv, q, attended, y, routing, experts_scratch, linear_scratch] = activations_of(batch.rows);
-  const float epsilon = config_.epsilon;
+bool GptOss::takes_decode_layers(const Batch& batch) const {
+  return !decode_layers_.empty() && batch.rows == 1 &&
+         std::ranges::all_of(batch.plans, [](const ops::AttentionPlan& plan) { return plan.sequences == 1; });
+}
 
+void GptOss::run_layers(const Batch& batch, KvCache& kv, const Stream& s, Communicator& communicator, Activations& a,
+                        Tensor& delta) {
+  const float epsilon = config_.epsilon;
   const std::vector<ops::AttentionPlan> plans = plan_attention(batch, kv, s);
-  ops::embed(s, batch.tokens, weights_.embedding.payload, residual);
-  Tensor delta;  // empty: nothing to add before the first layer
   for (const GptOssLayer& layer : weights_.layers) {
     current_place() = {.layer = layer.index, .rows = batch.rows};
     const auto set = static_cast<std::size_t>(layer.kv_set);
     KvLayer& cache = kv.layer(layer.index);
-    ops::reduce_add_rms_norm(s, communicator, delta, residual, layer.attention_norm.payload, epsilon, x);
-    ops::linear(s, x, layer.qkv, qkv, linear_scratch);
-    ops::rope_append(s, qkv, batch.positions, batch.slots[set], rope_, cache, q);
-    ops::attention(s, q, cache, plans[set], layer.sinks.payload, config_.attention_scale(), attended);
-    ops::linear(s, attended, layer.output, y, linear_scratch);
-    ops::reduce_add_rms_norm(s, communicator, y, residual, layer.mlp_norm.payload, epsilon, x);
-    ops::route(s, x, layer.router, routing);
-    ops::force_routing(s, forced_routing_, layer.index, routing);
-    ops::experts(s, x, routing, layer.experts, config_.swiglu_limit, experts_scratch, y);
-    delta = y;
+    ops::reduce_add_rms_norm(s, communicator, delta, a.residual, layer.attention_norm.payload, epsilon, a.x);
+    ops::linear(s, a.x, layer.qkv, a.qkv, a.linear_scratch);
+    ops::rope_append(s, a.qkv, batch.positions, batch.slots[set], rope_, cache, a.q);
+    ops::attention(s, a.q, cache, plans[set], layer.sinks.payload, config_.attention_scale(), a.attended);
+    ops::linear(s, a.attended, layer.output, a.y, a.linear_scratch);
+    ops::reduce_add_rms_norm(s, communicator, a.y, a.residual, layer.mlp_norm.payload, epsilon, a.x);
+    ops::route(s, a.x, layer.router, a.routing);
+    ops::force_routing(s, forced_routing_, layer.index, a.routing);
+    ops::experts(s, a.x, a.routing, layer.experts, config_.swiglu_limit, a.experts_scratch, a.y);
+    delta = a.y;
+  }
+}
+
+void GptOss::forward(const Batch& batch, KvCache& kv, const Stream& s, Communicator& communicator,
+                     const ModelOutputs& out) {
+  CHECK(communicator.size() == ranks_, "{} ranks in the plan, {} in the communicator", ranks_, communicator.size());
+  Activations a = activations_of(batch.rows);
+  ops::embed(s, batch.tokens, weights_.embedding.payload, a.residual);
+  Tensor delta;  // empty: nothing to add
+  if (takes_decode_layers(batch)) {
+    current_place() = {.layer = -1, .rows = batch.rows};
+    ops::decode_layers(s, decode_layers_, {.position = batch.positions, .slots = batch.slots, .plans = batch.plans},
+                       rope_,
+                       {.epsilon = config_.epsilon,
+                        .attention_scale = config_.attention_scale(),
+                        .swiglu_limit = config_.swiglu_limit},
+                       kv, decode_layers_work_, a.residual);
+  } else {
+    run_layers(batch, kv, s, communicator, a, delta);
   }
   current_place() = {.layer = -1, .rows = batch.rows};
-  ops::reduce_add_rms_norm(s, communicator, delta, residual, weights_.final_norm.payload, epsilon, x);
+  ops::reduce_add_rms_norm(s, communicator, delta, a.residual, weights_.final_norm.payload, config_.epsilon, a.x);
   if (batch.logit_rows.empty()) return;  // a chunk in the middle of a prompt
-  ops::gather_rows(s, x, batch.logit_rows, out.hidden);
-  ops::linear(s, out.hidden, weights_.unembedding, out.logits, linear_scratch);
+  ops::gather_rows(s, a.x, batch.logit_rows, out.hidden);
+  ops::linear(s, out.hidden, weights_.unembedding, out.logits, a.linear_scratch);
 }
 
 }  // namespace rose

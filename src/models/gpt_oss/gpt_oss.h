@@ -18,6 +18,7 @@
 #include "models/gpt_oss/weights.h"
 #include "models/model.h"
 #include "ops/attention/attention.h"
+#include "ops/decode_layers/decode_layers.h"
 #include "ops/rope_append/rope_append.h"
 
 namespace rose {
@@ -65,9 +66,14 @@ class GptOss final : public Model {
   bool rounded(const WeightSpec& spec) const;  // to dense_format_, when loaded
   LoadedBytes loaded_bytes(const WeightSpec& spec, const ModelOptions& options) const;
   void load(WeightSource& source, const ModelOptions& options, std::size_t staging_bytes, const Progress& progress);
+  void list_decode_layers(const ModelOptions& options);
+  bool takes_decode_layers(const Batch& batch) const;
   void take_expert_scales(const LoadStaging& staging, const ModelOptions& options);
   void visit_activations(const ModelLimits& limits, Activations& activations, const VisitActivation& visit) const;
   Activations activations_of(std::int64_t rows) const;
+  // From the embedded rows to the last layer's sums: a.residual, and in `delta` what is still to be added.
+  void run_layers(const Batch& batch, KvCache& kv, const Stream& stream, Communicator& communicator, Activations& a,
+                  Tensor& delta);
   ops::AttentionWorkShape attention_work_shape(const ModelLimits& limits) const;
   std::vector<ops::AttentionPlan> plan_attention(const Batch& batch, KvCache& kv, const Stream& stream) const;
 
@@ -85,6 +91,8 @@ class GptOss final : public Model {
   GptOssWeights weights_;
   ops::Rope rope_;
   ops::ForcedRouting forced_routing_;
+  std::vector<ops::DecodeLayer> decode_layers_;  // empty: steps of one row are like any other
+  void* decode_layers_work_ = nullptr;
   std::int64_t rows_max_ = 0;
   Activations activations_;                         // of rows_max_ rows
   std::vector<ops::AttentionWork> attention_work_;  // by KV set

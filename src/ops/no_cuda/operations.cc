@@ -2,6 +2,7 @@
 #include "ops/attention/attention_cuda.h"
 #include "ops/check.h"
 #include "ops/copy_pages/copy_pages_cuda.h"
+#include "ops/decode_layers/decode_layers_cuda.h"
 #include "ops/embed/embed_cuda.h"
 #include "ops/experts/experts_cuda.h"
 #include "ops/gather_rows/gather_rows_cuda.h"
@@ -33,6 +34,9 @@ std::size_t expert_work_bytes(const ExpertWorkShape&) { return 0; }
 void experts(const Stream& s, const ExpertCall&) { no_kernel("experts", s); }
 void gather_rows(const Stream& s, const Tensor&, const Tensor&, const Tensor&) { no_kernel("gather_rows", s); }
 void sample(const Stream& s, const SampleInputs&, const SampleOutputs&) { no_kernel("sample", s); }
+bool has_decode_layers(const Stream&, const DecodeLayersShape&, int) { return false; }
+std::size_t decode_layers_work_bytes() { return 0; }
+void decode_layers(const Stream& s, const DecodeLayersCall&) { no_kernel("decode_layers", s); }
 void copy_pages(const Stream& s, const KvLayer&, KvLayer&, const Tensor&) { no_kernel("copy_pages", s); }
 
 }  // namespace rose::ops::cuda

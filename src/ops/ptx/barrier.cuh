@@ -18,6 +18,9 @@ __device__ inline void barrier_init_fence() { asm volatile("fence.mbarrier_init.
 __device__ inline void barrier_arrive(std::uint64_t* barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
 }
+__device__ inline void barrier_arrive(std::uint64_t* barrier, int arrivals) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals) : "memory");
+}
 __device__ inline void barrier_arrive_expect(std::uint64_t* barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
                : "memory");
@@ -27,10 +30,14 @@ __device__ inline void barrier_arrive_expect(std::uint64_t* barrier, int bytes) 
 #ifdef ROSE_RACECHECK
 inline constexpr int kWarpArrivals = 32;
 __device__ inline void barrier_arrive_warp(std::uint64_t* barrier) { barrier_arrive(barrier); }
+__device__ inline void barrier_arrive_warp(std::uint64_t* barrier, int arrivals) { barrier_arrive(barrier, arrivals); }
 #else
 inline constexpr int kWarpArrivals = 1;
 __device__ inline void barrier_arrive_warp(std::uint64_t* barrier) {
   if (threadIdx.x % 32 == 0) barrier_arrive(barrier);
+}
+__device__ inline void barrier_arrive_warp(std::uint64_t* barrier, int arrivals) {
+  if (threadIdx.x % 32 == 0) barrier_arrive(barrier, arrivals);
 }
 #endif
 // Waits until the phase with this parity has completed.

@@ -19,6 +19,16 @@ __device__ inline void tensor_map_prefetch(const CUtensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
+// Without a map: `bytes` that lie together; addresses and bytes multiples of 16.
+__device__ inline void bulk_load(void* shared, const void* global, int bytes, std::uint64_t* barrier,
+                                 std::uint64_t policy = kEvictNormal) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::
+          "r"(shared_address(shared)),
+      "l"(global), "r"(bytes), "r"(shared_address(barrier)), "l"(policy)
+      : "memory");
+}
+
 __device__ inline void tma_load_2d(const CUtensorMap* map, std::uint64_t* barrier, void* shared, int x, int y,
                                    std::uint64_t policy = kEvictNormal) {
   asm volatile(

@@ -1,0 +1,169 @@
+// The stream of weights: one warp copies what the block will need into two rings of shared memory, in the order of
+// need and as far ahead as they reach, so that memory is busy while the blocks wait for each other's numbers.
+//
+// Ring A holds dense rows, ring B expert rows; dense rows use B, too, where no expert rows are due. Which experts come
+// is known only after routing: until then A already takes the next layer's first rows of qkv.
+#pragma once
+
+#include "ops/decode_layers/decode_layers_params.cuh"
+#include "ops/ptx/barrier.cuh"
+#include "ops/ptx/tma.cuh"
+
+namespace rose::ops::cuda {
+
+// Which thread this is, read anew: what follows from it is then not kept in registers from layer to layer.
+struct DecodeThread {
+  int index, lane, warp;
+  __device__ static DecodeThread here() {
+    int index;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
+    return {index, index % 32, index / 32};
+  }
+};
+
+// A block's share of `pairs` pairs of features.
+struct DecodeShare {
+  int begin, count;  // features
+  __device__ DecodeShare(int pairs, unsigned block)
+      : begin(2 * (pairs * static_cast<int>(block) / static_cast<int>(gridDim.x))),
+        count(2 * (pairs * static_cast<int>(block + 1) / static_cast<int>(gridDim.x)) - begin) {}
+};
+
+struct DecodeRingShape {
+  using S = DecodeLayersKernel;
+  static constexpr int kStages = 4;  // of each ring
+  static constexpr int kStageBytes = 16 * S::kHidden / 2;
+  static constexpr int kQkvRows = 4, kOutputRows = 2;  // of a slot
+  static constexpr int kQkvBytes = S::kHidden * 2, kOutputBytes = S::kAttended * 2, kRouterBytes = S::kHidden * 2;
+  // A slot of expert rows: four rows of each of the four experts.
+  static constexpr int kExpertRows = 4, kExpertBytes = S::kHidden / 2;
+  static_assert(kQkvRows * kQkvBytes <= kStageBytes && kOutputRows * kOutputBytes <= kStageBytes);
+  static_assert(S::kTop * kExpertRows * kExpertBytes == kStageBytes && S::kIntermediate == S::kHidden);
+
+  static constexpr int kShareMost = 2 * ((S::kHidden / 2 + S::kBlocksLeast - 1) / S::kBlocksLeast);
+  static constexpr int kQkvMost = 2 * ((S::kQkv / 2 + S::kBlocksLeast - 1) / S::kBlocksLeast);
+  static constexpr int kScaleTiles = (S::kHidden + S::kScaleTile - 1) / S::kScaleTile;
+  static constexpr int kScaleRow = S::kScaleTile / S::kGroup;  // bytes of a row in a tile
+
+  // Which ring slot i is in. The first kEarly slots of qkv are asked for before the layer before has its experts.
+  static constexpr int kEarly = kStages;
+  __device__ static bool qkv_in_b(int slot) { return slot >= kEarly && slot < kEarly + kStages; }
+  __device__ static bool output_in_b(int slot) { return slot % 2 == 1; }
+};
+
+// Scales of all expert rows of a block for one of the two products: [expert][tile of inputs][row][8].
+template <int kRows>
+using DecodeScales =
+    std::uint8_t[DecodeLayersKernel::kTop][DecodeRingShape::kScaleTiles][kRows][DecodeRingShape::kScaleRow];
+
+struct DecodeStages {
+  using R = DecodeRingShape;
+  std::uint8_t bytes[2 * R::kStages][R::kStageBytes];  // ring A, ring B
+  std::uint64_t full[2 * R::kStages], empty[2 * R::kStages];
+};
+
+// Where a warp is in both rings. The loading warp and the others walk the same sequence.
+class DecodeCursor {
+ public:
+  struct Slot {
+    int stage, phase;
+  };
+  __device__ Slot next(bool in_b) {
+    const int n = in_b ? b_ : a_;
+    a_ += in_b ? 0 : 1;
+    b_ += in_b ? 1 : 0;
+    constexpr int kStages = DecodeRingShape::kStages;
+    return {n % kStages + (in_b ? kStages : 0), n / kStages & 1};
+  }
+
+ private:
+  int a_ = 0, b_ = 0;
+};
+
+// --- loading warp
+// --------------------------------------------------------------------------------------------------------
+
+// Waits until the slot is free, announces `bytes`; then lane 0 may copy.
+__device__ inline DecodeCursor::Slot open_slot(DecodeStages& stages, DecodeCursor& cursor, bool in_b, int bytes) {
+  const DecodeCursor::Slot slot = cursor.next(in_b);
+  ptx::barrier_wait(&stages.empty[slot.stage], slot.phase ^ 1);
+  if (threadIdx.x % 32 == 0) ptx::barrier_arrive_expect(&stages.full[slot.stage], bytes);
+  __syncwarp();
+  return slot;
+}
+
+__device__ inline void load_dense(DecodeStages& stages, DecodeCursor& cursor, bool in_b, const void* from, int bytes) {
+  const DecodeCursor::Slot slot = open_slot(stages, cursor, in_b, bytes);
+  if (threadIdx.x % 32 == 0) {
+    ptx::bulk_load(stages.bytes[slot.stage], from, bytes, &stages.full[slot.stage], ptx::kEvictFirst);
+  }
+}
+
+__device__ inline void load_qkv(DecodeStages& stages, DecodeCursor& cursor, const std::uint16_t* weight,
+                                const DecodeShare& share, int slot_begin, int slot_end) {
+  using R = DecodeRingShape;
+  for (int slot = slot_begin; slot < slot_end && slot * R::kQkvRows < share.count; ++slot) {
+    const int row = slot * R::kQkvRows, rows = min(R::kQkvRows, share.count - row);
+    load_dense(stages, cursor, R::qkv_in_b(slot),
+               weight + static_cast<long>(share.begin + row) * DecodeLayersKernel::kHidden, rows * R::kQkvBytes);
+  }
+}
+
+__device__ inline void load_output(DecodeStages& stages, DecodeCursor& cursor, const std::uint16_t* weight,
+                                   const DecodeShare& share) {
+  using R = DecodeRingShape;
+  for (int slot = 0; slot * R::kOutputRows < share.count; ++slot) {
+    load_dense(stages, cursor, R::output_in_b(slot),
+               weight + static_cast<long>(share.begin + slot * R::kOutputRows) * DecodeLayersKernel::kAttended,
+               R::kOutputRows * R::kOutputBytes);
+  }
+}
+
+// Rows [first, first + rows) of each of the four experts, `out` rows an expert.
+__device__ inline void load_expert_rows(DecodeStages& stages, DecodeCursor& cursor, const std::uint8_t* payload,
+                                        const int (&experts)[DecodeLayersKernel::kTop], int out, int first, int rows) {
+  using R = DecodeRingShape;
+  for (int row = 0; row < rows; row += R::kExpertRows) {
+    const int bytes = min(R::kExpertRows, rows - row) * R::kExpertBytes;
+    const DecodeCursor::Slot slot = open_slot(stages, cursor, true, DecodeLayersKernel::kTop * bytes);
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int e = 0; e < DecodeLayersKernel::kTop; ++e) {
+      if (lane != e) continue;
+      const long at = static_cast<long>(experts[e]) * out + first + row;
+      ptx::bulk_load(stages.bytes[slot.stage] + e * R::kExpertRows * R::kExpertBytes, payload + at * R::kExpertBytes,
+                     bytes, &stages.full[slot.stage], ptx::kEvictFirst);
+    }
+  }
+}
+
+template <int kRows>
+__device__ inline void load_scales(DecodeScales<kRows>& to, std::uint64_t* full, const std::uint8_t* scales,
+                                   const int (&experts)[DecodeLayersKernel::kTop], int out, int first, int rows) {
+  using R = DecodeRingShape;
+  constexpr int kPieces = DecodeLayersKernel::kTop * R::kScaleTiles;
+  const int lane = threadIdx.x % 32, out_padded = (out + 127) / 128 * 128;
+  if (lane == 0) ptx::barrier_arrive_expect(full, kPieces * rows * R::kScaleRow);
+  __syncwarp();
+#pragma unroll
+  for (int e = 0; e < DecodeLayersKernel::kTop; ++e) {
+    if (lane >= R::kScaleTiles) continue;
+    const long row = (static_cast<long>(experts[e]) * R::kScaleTiles + lane) * out_padded + first;
+    ptx::bulk_load(to[e][lane][0], scales + row * R::kScaleRow, rows * R::kScaleRow, full, ptx::kEvictFirst);
+  }
+}
+
+// --- the others
+// ----------------------------------------------------------------------------------------------------------
+
+__device__ inline const std::uint8_t* await_slot(DecodeStages& stages, const DecodeCursor::Slot& slot) {
+  ptx::barrier_wait(&stages.full[slot.stage], slot.phase);
+  return stages.bytes[slot.stage];
+}
+// By a warp that has read what `shares` of the kWarps warps would have.
+__device__ inline void free_slot(DecodeStages& stages, const DecodeCursor::Slot& slot, int shares = 1) {
+  __syncwarp();
+  ptx::barrier_arrive_warp(&stages.empty[slot.stage], shares);
+}
+
+}  // namespace rose::ops::cuda
