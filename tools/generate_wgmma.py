@@ -9,7 +9,7 @@ tools/check --quick compares. Run after changing FORMS:
 
 # By operand type: columns for which A comes from shared memory (ss), and from registers (rs).
 FORMS = {
-    ("WgmmaBf16", "bf16", 16): {"ss": [8, 16, 32, 64, 128, 192, 256], "rs": [72]},
+    ("WgmmaBf16", "bf16", 16): {"ss": [8, 16, 32, 48, 64, 80, 128, 160, 192, 256], "rs": [72]},
     ("WgmmaE4m3", "e4m3", 32): {"ss": [8, 16, 32, 64, 128, 160, 256], "rs": [8, 16, 24, 32, 40, 48, 56, 64]},
 }
 

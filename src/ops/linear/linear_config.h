@@ -17,8 +17,8 @@ struct LinearTile {
   int n = 0;
 };
 
-// Up to here features are the M of the products (linear_swapped_cuda.h), beyond rows are.
-inline constexpr int kSwappedRowsMax = 128;
+// Up to here the kernels for few rows run (linear_batch_cuda.h, linear_swapped_cuda.h), beyond tiles of 128 rows.
+inline constexpr int kFewRowsMax = 128;
 
 // Share of the scheduled tile area that is useful output, with `multiprocessors` tiles running at once.
 constexpr double tile_efficiency(const LinearShape& shape, const LinearTile& tile, int multiprocessors) {
@@ -29,11 +29,11 @@ constexpr double tile_efficiency(const LinearShape& shape, const LinearTile& til
 
 // Wider tiles read each operand fewer times; below this share of the best efficiency that no longer pays.
 constexpr LinearTile choose_linear_tile(const LinearShape& shape, int multiprocessors) {
-  constexpr LinearTile kTiles[] = {{128, 256}, {128, 192}, {128, 128}};
-  constexpr double kReuse[] = {1.0, 0.96, 0.88};  // relative speed of the main loop, widest first
+  constexpr LinearTile kTiles[] = {{128, 256}, {128, 192}, {128, 160}, {128, 128}};
+  constexpr double kReuse[] = {1.0, 0.97, 0.89, 0.93};  // relative speed of a full wave, widest first
   LinearTile best = kTiles[0];
   double best_score = 0;
-  for (int i = 0; i < 3; ++i) {
+  for (int i = 0; i < 4; ++i) {
     const double score = tile_efficiency(shape, kTiles[i], multiprocessors) * kReuse[i];
     if (score > best_score) {
       best_score = score;
@@ -53,6 +53,9 @@ constexpr int choose_linear_fp8_width(const LinearShape& shape, int multiprocess
 static_assert(choose_linear_fp8_width({.rows = 8192, .out = 5120, .in = 2880}, 132) == 128);
 static_assert(choose_linear_fp8_width({.rows = 512, .out = 5120, .in = 2880}, 132) == 160);
 static_assert(choose_linear_tile({.rows = 1024, .out = 256, .in = 256}, 132).n == 128);
+static_assert(choose_linear_tile({.rows = 1024, .out = 5120, .in = 2880}, 132).n == 160);
+static_assert(choose_linear_tile({.rows = 2048, .out = 5120, .in = 2880}, 132).n == 128);
+static_assert(choose_linear_tile({.rows = 1024, .out = 2880, .in = 4096}, 132).n == 192);
 static_assert(choose_linear_tile({.rows = 8192, .out = 5120, .in = 2880}, 132).n == 256);
 
 }  // namespace rose::ops

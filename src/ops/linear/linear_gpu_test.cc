@@ -40,7 +40,8 @@ INSTANTIATE_TEST_SUITE_P(Shapes, TiledLinear,
                          ::testing::Values(Case{1, 128, 64, false, 128}, Case{128, 128, 64, true, 128},
                                            Case{129, 320, 192, true, 128}, Case{300, 512, 2880, true, 256},
                                            Case{200, 264, 136, true, 192}, Case{257, 2880, 256, false, 192},
-                                           Case{500, 640, 320, true, 256}),
+                                           Case{500, 640, 320, true, 256}, Case{129, 328, 192, true, 160},
+                                           Case{600, 1000, 520, true, 160}),
                          [](const auto& info) {
                            const Case& c = info.param;
                            return std::to_string(c.rows) + "x" + std::to_string(c.out) + "x" + std::to_string(c.in) +

@@ -6,8 +6,8 @@
 // Mapping: a persistent grid, one block an SM, walks output tiles of kM x kN. In a block one producer thread keeps a
 // ring of stages filled by TMA (x and W tiles, 64 wide along `in`: one 128-byte swizzled row); kM / 64 consumer
 // warpgroups each own 64 rows of the tile and multiply with WGMMA, both operands from shared memory. The epilogue adds
-// the bias, rounds, and stores through shared memory by TMA, 64 columns at a time, while the producer already loads the
-// next tile.
+// the bias, rounds, and stores through shared memory by TMA, 64 or 32 columns at a time, while the producer already
+// loads the next tile.
 #pragma once
 
 #include <cuda.h>
@@ -90,7 +90,7 @@ __device__ inline void linear_multiply(LinearShared<Config>& shared, int consume
   ptx::barrier_arrive(&shared.empty[previous]);
 }
 
-// Bias, rounding, and the store of 64 rows, one chunk of 64 columns after the other through two buffers.
+// Bias, rounding, and the store of 64 rows, one chunk of columns after the other through two buffers.
 template <class Config>
 __device__ inline void linear_store(LinearShared<Config>& shared, const LinearParams& params, int consumer,
                                     const LinearTileIndex& tile, const float (&sums)[Config::kN / 2]) {
@@ -101,14 +101,15 @@ __device__ inline void linear_store(LinearShared<Config>& shared, const LinearPa
   for (int chunk = 0; chunk < Config::kN / Config::kStoreColumns; ++chunk) {
     const int column = tile.column + chunk * Config::kStoreColumns;
     std::uint8_t* buffer = shared.store[consumer][chunk % 2];
-    if (issues) ptx::tma_store_wait_read<1>();  // the store of two chunks ago has left this buffer
+    // The store of two chunks ago has left this buffer; where a tile has an odd number of them, the last one's, too.
+    if (issues) chunk == 0 ? ptx::tma_store_wait_read<0>() : ptx::tma_store_wait_read<1>();
     ptx::named_sync(barrier, 128);
 #pragma unroll
-    for (int pair = 0; pair < 4; ++pair) {  // 16 columns at a time: two 8-column accumulator groups
+    for (int pair = 0; pair < Config::kStoreColumns / 16; ++pair) {  // two accumulator groups of 8 columns
       std::uint32_t packed[4];
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const float* sum = &sums[(chunk * 8 + pair * 2 + half) * 4];
+        const float* sum = &sums[(chunk * (Config::kStoreColumns / 8) + pair * 2 + half) * 4];
         const int c = column + (pair * 2 + half) * 8 + lane % 4 * 2;
         float low = 0, high = 0;
         if (params.bias != nullptr && c < params.out) {
@@ -119,12 +120,12 @@ __device__ inline void linear_store(LinearShared<Config>& shared, const LinearPa
         packed[half * 2] = ptx::pack_bf16(sum[0] + low, sum[1] + high);
         packed[half * 2 + 1] = ptx::pack_bf16(sum[2] + low, sum[3] + high);
       }
-      // Lane l gives the address of row l % 16 of the warp's rows, columns 8 * (l / 16); 16-byte units are swizzled by
-      // row.
-      const int row = warp * 16 + lane % 16;
-      const int unit = (pair * 2 + lane / 16) ^ (row % 8);
-      ptx::stmatrix_x4(ptx::shared_address(buffer) + static_cast<std::uint32_t>(row * 128 + unit * 16), packed[0],
-                       packed[1], packed[2], packed[3]);
+      // Lane l gives the address of row l % 16 of the warp's rows, columns 8 * (l / 16); in rows of 128 bytes, 16-byte
+      // units are swizzled by row.
+      const int row = warp * 16 + lane % 16, unit = pair * 2 + lane / 16;
+      const int at = row * Config::kStoreColumns * 2 + (Config::kStoreSwizzled ? unit ^ row % 8 : unit) * 16;
+      ptx::stmatrix_x4(ptx::shared_address(buffer) + static_cast<std::uint32_t>(at), packed[0], packed[1], packed[2],
+                       packed[3]);
     }
     ptx::fence_async_shared();
     ptx::named_sync(barrier, 128);

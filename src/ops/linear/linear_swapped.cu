@@ -245,7 +245,7 @@ __device__ inline void store_sums(const LinearSwappedParams& params, int row, in
 }
 
 // 64 features of all rows of the tile in f32, 16 rows at a time through shared memory: rows of y lie far apart, and 256
-// bytes of one at once cost less than 32 of eight.
+// bytes of one at once cost less than 32 of eight. They leave L2 first: kept there, they would displace x and W.
 template <class Config>
 __device__ inline void store_f32(Shared<Config>& shared, const LinearSwappedParams& params, int row, int feature,
                                  float2 bias, const float (&sums)[Config::kSums]) {
@@ -272,8 +272,8 @@ __device__ inline void store_f32(Shared<Config>& shared, const LinearSwappedPara
         const int r = i * 8 + warp * 2 + lane / 16, f = lane % 16 * 4;
         const int y_row = row + chunk * kStagingRows + r;
         if (r < Config::kRows && y_row < params.rows && feature + f < params.out) {
-          *reinterpret_cast<float4*>(static_cast<float*>(params.y) + y_row * params.y_stride + feature + f) =
-              *reinterpret_cast<const float4*>(staging + r * kStagingPitch + f);
+          __stcs(reinterpret_cast<float4*>(static_cast<float*>(params.y) + y_row * params.y_stride + feature + f),
+                 *reinterpret_cast<const float4*>(staging + r * kStagingPitch + f));
         }
       }
       ptx::named_sync(1 + warpgroup, 128);
@@ -418,7 +418,7 @@ void launch_config(const LinearSwappedParams& params, int multiprocessors, cudaS
 
 template <bool kFp8>
 void launch_rows(const LinearSwappedParams& params, int multiprocessors, cudaStream_t stream) {
-  switch (Shape::tile_rows(params.rows, kFp8)) {
+  switch (Shape::tile_rows(params.rows, params.out, kFp8)) {
     case 8:
       return launch_config<Config<8, kFp8, 11, 1>>(params, multiprocessors, stream);
     case 16:

@@ -24,7 +24,7 @@ LinearSwappedParams common_params(const Stream& stream, const Tensor& x, const W
   params.out = static_cast<int>(weight.out);
   params.steps = static_cast<int>((weight.in + step_columns - 1) / step_columns);
   const MapType type = fp8 ? MapType::kByte : MapType::kBf16;
-  const int tile_rows = LinearSwappedShape::tile_rows(params.rows, fp8);
+  const int tile_rows = LinearSwappedShape::tile_rows(params.rows, params.out, fp8);
   params.weight = matrix_map(weight.payload.raw(), type, weight.out, weight.in, weight.in,
                              LinearSwappedShape::kFeatures, step_columns, Swizzle::k128);
   params.x = matrix_map(x.raw(), type, params.rows, weight.in, x.stride(0), tile_rows, step_columns, Swizzle::k128);
@@ -59,7 +59,7 @@ void linear_swapped(const Stream& stream, const QuantizedRows& x, const Weight& 
   if (x.q.size(0) == 0) return;
   LinearSwappedParams params = common_params(stream, x.q, weight, y, true);
   params.x_scales = matrix_map(x.scales.raw(), MapType::kF32, params.steps, params.rows, x.scales.stride(0), 1,
-                               LinearSwappedShape::tile_rows(params.rows, true), Swizzle::kNone);
+                               LinearSwappedShape::tile_rows(params.rows, params.out, true), Swizzle::kNone);
   params.weight_scales = weight.scales.as<float>();
   launch_linear_swapped(params, true, rose::cuda::multiprocessors(stream), rose::cuda::native_stream(stream));
 }

@@ -28,15 +28,20 @@ struct LinearSwappedShape {
   static constexpr int kFeatures = 128;  // of a tile: two warpgroups of 64
   static constexpr int kStepBytes = 128;
   static constexpr int kSplitsMax = 8;
-  // Rows of a tile, the N of WGMMA: 8, 16, 32, 64, 128, and 256 in bf16.
-  static constexpr int tile_rows(int rows, bool fp8) {
-    return rows <= 8 ? 8 : rows <= 16 ? 16 : rows <= 32 ? 32 : rows <= 64 ? 64 : rows <= 128 || fp8 ? 128 : 256;
+  // Rows of a tile, the N of WGMMA: 8, 16, 32, 64, 128, and 256 in bf16. Of few features there are few tiles: those
+  // have fewer rows, and all multiprocessors something to do.
+  static constexpr int tile_rows(int rows, int out, bool fp8) {
+    constexpr int kBlocksWanted = 128;
+    int tile = rows <= 8 ? 8 : rows <= 16 ? 16 : rows <= 32 ? 32 : rows <= 64 ? 64 : rows <= 128 || fp8 ? 128 : 256;
+    const int feature_tiles = (out + kFeatures - 1) / kFeatures;
+    while (tile > 16 && 2 * ((rows + tile - 1) / tile) * feature_tiles * kSplitsMax <= kBlocksWanted) tile /= 2;
+    return tile;
   }
 };
 
 // How many clusters of `splits` blocks run at once with one block an SM.
 int linear_swapped_clusters(int splits);
-// The tile has LinearSwappedShape::tile_rows(rows, fp8) rows; the maps' boxes follow it.
+// The tile has LinearSwappedShape::tile_rows rows; the maps' boxes follow it.
 void launch_linear_swapped(const LinearSwappedParams& params, bool fp8, int multiprocessors, cudaStream_t stream);
 
 }  // namespace rose::ops::cuda

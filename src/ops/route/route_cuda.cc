@@ -45,7 +45,7 @@ RouteChoice choice_params(const Stream& stream, const Tensor& logits, const Rout
 
 bool few(const RouteLogits& params) {
   constexpr int kInMax = 1 << 16;  // keeps the sizes within int
-  return params.rows <= RouteFewShape::kRowsMax && params.in <= kInMax &&
+  return params.rows <= RouteFewShape::rows_max(params.experts) && params.in <= kInMax &&
          RouteFewShape::shared_bytes(params.rows, params.experts, params.in) <= RouteFewShape::kSharedMax;
 }
 

@@ -150,7 +150,7 @@ void launch_blocks(const RouteLogits& logits, const RouteChoice& choice, cudaStr
 }  // namespace
 
 void launch_route_few(const RouteLogits& logits, const RouteChoice& choice, cudaStream_t stream) {
-  if (Shape::column_blocks(logits.rows) == 1) return launch_blocks<1>(logits, choice, stream);
+  if (Shape::column_blocks(logits.rows, logits.experts) == 1) return launch_blocks<1>(logits, choice, stream);
   launch_blocks<2>(logits, choice, stream);
 }
 

@@ -189,20 +189,20 @@ TEST_P(RouteRandomGpu, LogitsAreWithinBoundsAndTheLargestAreChosen) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, RouteRandomGpu,
-                         ::testing::Values(Case{1, 32, 320, 4, true}, Case{1, 128, 2880, 4, true},
-                                           Case{8, 128, 320, 4, true}, Case{33, 128, 256, 8, true},
-                                           Case{64, 32, 320, 4, true}, Case{100, 256, 520, 8, true},
-                                           Case{65, 128, 320, 4, true}, Case{130, 33, 72, 4, false},
-                                           Case{129, 20, 8, 3, true}, Case{500, 32, 200, 4, true},
-                                           Case{2100, 36, 24, 4, true},
-                                           Case{4300, 128, 72, 4, true},  // tiles of all experts
-                                           Case{4289, 140, 24, 4, false}),
-                         [](const auto& info) {
-                           const Case& c = info.param;
-                           return std::to_string(c.rows) + "x" + std::to_string(c.experts) + "x" +
-                                  std::to_string(c.in) + "_top" + std::to_string(c.k);
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, RouteRandomGpu,
+    ::testing::Values(Case{1, 32, 320, 4, true}, Case{1, 128, 2880, 4, true}, Case{8, 128, 320, 4, true},
+                      Case{33, 128, 256, 8, true}, Case{64, 32, 320, 4, true}, Case{100, 256, 520, 8, true},
+                      Case{65, 128, 320, 4, true}, Case{130, 33, 72, 4, false}, Case{129, 20, 8, 3, true},
+                      Case{500, 32, 200, 4, true}, Case{1024, 64, 136, 4, true}, Case{1025, 32, 136, 4, true},
+                      Case{1000, 128, 520, 4, true}, Case{128, 64, 2880, 4, true}, Case{2100, 36, 24, 4, true},
+                      Case{4300, 128, 72, 4, true},  // tiles of all experts
+                      Case{4289, 140, 24, 4, false}),
+    [](const auto& info) {
+      const Case& c = info.param;
+      return std::to_string(c.rows) + "x" + std::to_string(c.experts) + "x" + std::to_string(c.in) + "_top" +
+             std::to_string(c.k);
+    });
 
 TEST(RouteGpu, NoRowsIsNothingToDo) {
   const auto router = testing::random_weight(WeightFormat::kBf16, {.out = 32, .in = 64}, 1);

@@ -30,10 +30,10 @@ struct RouteChoice {
   int rows, experts, k;
 };
 
-// Logits and choice in one kernel, for few rows; the logits are written beside.
+// Logits and choice in one kernel, for few rows or few experts; the logits are written beside.
 struct RouteFewShape {
-  static constexpr int kRowsMax = 128;
-  static constexpr int kParts = 8;  // of `in`; blocks of a cluster
+  static constexpr int kFewExperts = 64;  // of them several blocks fit on a multiprocessor
+  static constexpr int kParts = 8;        // of `in`; blocks of a cluster
   static constexpr int kStepWidth = 64;
   static constexpr int kThreads = 256;
   static constexpr int kSharedMax = 227 * 1024 - 64;  // a barrier lies beside
@@ -41,13 +41,18 @@ struct RouteFewShape {
   static constexpr int steps(int in) { return (in + kParts * kStepWidth - 1) / (kParts * kStepWidth); }
   // Rows in shared memory lie an odd number of half lines apart: eight of them fall into different banks.
   static constexpr int pitch(int in) { return steps(in) * kStepWidth * 2 + 64; }
-  static constexpr int column_blocks(int rows) { return rows <= 8 ? 1 : 2; }  // of eight rows
+  // Beyond, other kernels are faster.
+  static constexpr int rows_max(int experts) { return experts <= kFewExperts ? 1024 : 128; }
+  // Of eight rows. With many experts, clusters of 8 rows would come in a second wave.
+  static constexpr int column_blocks(int rows, int experts) {
+    return rows <= 32 || (rows <= 128 && experts <= kFewExperts) ? 1 : 2;
+  }
   static constexpr int partial_bytes(int column_blocks) {
     return column_blocks * kParts * RouteChoice::kExpertsMax * static_cast<int>(sizeof(float));
   }
   static constexpr long shared_bytes(int rows, int experts, int in) {
-    return partial_bytes(column_blocks(rows)) +
-           static_cast<long>((experts + 15) / 16 * 16 + 8 * column_blocks(rows)) * pitch(in);
+    const int blocks = column_blocks(rows, experts);
+    return partial_bytes(blocks) + static_cast<long>((experts + 15) / 16 * 16 + 8 * blocks) * pitch(in);
   }
 };
 void launch_route_few(const RouteLogits& logits, const RouteChoice& choice, cudaStream_t stream);

@@ -52,16 +52,20 @@ struct SampleShared {
   std::uint64_t exchanged[2][SampleConfig::kSegments];  // written by all blocks
   std::uint64_t top[SampleConfig::kTopMax];             // in block 0: largest logits, order_of()
   ChosenBucket chosen;
+  SampleOptions options;  // of the row at hand: registers are short
+  int row;
 };
 inline constexpr int kSampleSharedBytes = (sizeof(SampleShared) + 15) / 16 * 16;
 
 struct SampleLane {
   SampleShared* shared;
   float* segment;
-  int lane, warp, block, index, chunk;  // index: of the segment
+  int lane, warp, chunk;
   int exchange_turn = 0, histogram_turn = 0;
 
-  __device__ int first_token() const { return index * 32 * chunk; }
+  __device__ int index() const { return cluster_block() * SampleConfig::kWarps + warp; }  // of the segment
+
+  __device__ int first_token() const { return index() * 32 * chunk; }
   __device__ float* own_chunk() const { return segment + lane * chunk; }
 };
 
@@ -80,6 +84,13 @@ __device__ inline std::uint64_t order_of(std::uint32_t key, int token) {
 }
 __device__ inline int token_of(std::uint64_t order) { return static_cast<int>(~static_cast<std::uint32_t>(order)); }
 
+// exp(x) for x <= 0, as 2^(x log2 e) with log2 e in two parts: the product rounds once, the power errs by 2^-22.
+__device__ inline float exp_below_zero(float x) {
+  float power;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(__fmaf_rn(x, 0x1.715476p+0f, x * 0x1.4ae0c0p-26f)));
+  return power;
+}
+
 template <class T>
 __device__ T inclusive_scan(T value, int lane) {
 #pragma unroll
@@ -96,7 +107,7 @@ __device__ inline void exchange(SampleLane& row, std::uint64_t value, std::uint6
   row.exchange_turn ^= 1;
   std::uint64_t* const all = row.shared->exchanged[row.exchange_turn];
   // Stored so that the reads below meet no bank twice.
-  const int place = row.index % 8 * 32 + row.index / 8;
+  const int place = row.index() % 8 * 32 + row.index() / 8;
   if (row.lane < SampleConfig::kBlocks) *in_block(all + place, row.lane) = value;
   cluster_sync();
 #pragma unroll
@@ -133,11 +144,11 @@ __device__ inline RowScan cluster_scan(SampleLane& row, std::uint64_t value) {
   std::uint64_t eight = 0, before_own = 0;
 #pragma unroll
   for (int j = 0; j < 8; ++j) {
-    if (j == row.index % 8) before_own = eight;
+    if (j == row.index() % 8) before_own = eight;
     eight += of_segments[j];
   }
   const std::uint64_t reached = inclusive_scan(eight, row.lane);
-  const std::uint64_t before = __shfl_sync(kAllLanes, reached - eight + before_own, row.index / 8);
+  const std::uint64_t before = __shfl_sync(kAllLanes, reached - eight + before_own, row.index() / 8);
   return {before + inclusive - value, __shfl_sync(kAllLanes, reached, 31)};
 }
 

@@ -73,6 +73,7 @@ void sample(const Stream& stream, const SampleInputs& in, const SampleOutputs& o
   params.vocabulary = static_cast<int>(vocabulary);
   params.chunk = chunk_of(vocabulary);
   params.aligned = reinterpret_cast<std::uintptr_t>(params.logits) % 16 == 0 && params.stride % 4 == 0;
+  if (params.aligned) launch_sample_plain(params, rose::cuda::native_stream(stream));
   launch_sample(params, rose::cuda::native_stream(stream));
 }
 

@@ -1,9 +1,10 @@
 // The kernel against the CPU operation and against the definition by a full sort in double.
 //
-// f32 weights: the difference z - top and its quotient by the temperature round once each, the exponential errs by at
-// most two units, so exp(d) errs by (2 |d| + 4) * 2^-24 of itself, and is exact at d = 0. A draw that close to a step
-// of the distribution may fall on either side, so the tokens within that distance are allowed (nearly always one). Rows
-// where a filter's edge is that close are left out, and few may be.
+// f32 weights: the difference z - top, its quotient by the temperature and the product with log2 e round once each, the
+// power errs by at most two units; a plain row's weight is a product of two such powers, whose exponents add up to d.
+// So exp(d) errs by (3 |d| + 8) * 2^-24 of itself, and is exact at d = 0. A draw that close to a step of the
+// distribution may fall on either side, so the tokens within that distance are allowed (nearly always one). Rows where
+// a filter's edge is that close are left out, and few may be.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -119,7 +120,7 @@ struct Definition {
     for (std::size_t i = 0; i < order.size(); ++i) {
       const double d = of(order[i]) == top ? 0 : (of(order[i]) - top) / static_cast<double>(row.temperature);
       weights[i] = std::exp(d);
-      if (d != 0 && weights[i] > 0) errors[i] = weights[i] * (2 * std::fabs(d) + 4) * 0x1p-24 + 0x1p-44;
+      if (d != 0 && weights[i] > 0) errors[i] = weights[i] * (3 * std::fabs(d) + 8) * 0x1p-24 + 0x1p-44;
     }
     const std::size_t count = keep(weights, errors, row);
     std::vector<std::size_t> places(count);
@@ -330,6 +331,53 @@ TEST(CudaSampleRows, EachRowCountGivesTheSameRows) {
     EXPECT_EQ(got.token(0), want.token(static_cast<std::size_t>(r)));
     EXPECT_EQ(std::memcmp(got.top_logprobs->raw(), want.top_logprobs->row<float>(r), kTopLogprobsMax * 4), 0);
     EXPECT_EQ(std::memcmp(got.logprobs->raw(), want.logprobs->as<float>() + r, 4), 0);
+  }
+}
+
+// Rows that nothing is asked of but a temperature, in batches that launch differently.
+Batch make_plain_batch(std::int64_t vocabulary, std::int64_t count) {
+  Batch batch;
+  batch.logits = OwnedTensor(DType::kF32, {count, vocabulary});
+  batch.slots = count;
+  for (std::int64_t r = 0; r < count; ++r) {
+    float* const logits = batch.logits->row<float>(r);
+    const auto seed = static_cast<std::uint64_t>(77 + r);
+    for (std::int64_t i = 0; i < vocabulary; ++i)
+      logits[i] = testing::random_value(seed, static_cast<std::uint64_t>(i), r % 5 == 4 ? 2.f : 9.f);
+    if (r % 8 == 5) logits[2] = -kInf;
+    if (r % 16 == 6) logits[0] = logits[vocabulary - 1] = kInf;
+    if (r % 16 == 14) logits[vocabulary - 1] = kNaN;
+    batch.rows.push_back(
+        {.temperature = std::vector<float>{1, 0.7f, 0, 1.3f, 1, 0.01f}[static_cast<std::size_t>(r % 6)],
+         .seed = seed,
+         .counter = static_cast<std::uint64_t>(r * r),
+         .slot = static_cast<std::int32_t>(r)});
+  }
+  return batch;
+}
+
+TEST(CudaSampleRows, PlainRowsFollowTheDefinitionHoweverManyThereAre) {
+  for (const std::int64_t vocabulary : {std::int64_t{4}, std::int64_t{132}, std::int64_t{20004}, kWhole}) {
+    std::vector<std::int32_t> of_many;
+    for (const std::int64_t count : {std::int64_t{130}, std::int64_t{50}, std::int64_t{3}}) {
+      const Batch batch = make_plain_batch(vocabulary, count);
+      const Outcome got = on_gpu(batch);
+      for (std::size_t r = 0; r < batch.rows.size(); ++r) {
+        const std::string where = std::to_string(r) + " of " + std::to_string(count) + " rows of " +
+                                  std::to_string(vocabulary) + ": " + std::to_string(got.token(r));
+        EXPECT_EQ(got.last_tokens->as<std::int32_t>()[r], std::max(got.token(r), 0)) << where;
+        if (count < 130) {
+          EXPECT_EQ(got.token(r), of_many[r]) << where;
+          continue;
+        }
+        of_many.push_back(got.token(r));
+        if (r % 16 == 14) {
+          EXPECT_EQ(got.token(r), -1) << where;
+        } else if (vocabulary < kWhole || r % 3 == 0) {
+          EXPECT_TRUE(Definition(adjusted(batch, r), batch.rows[r]).allows(got.token(r))) << where;
+        }
+      }
+    }
   }
 }
 

@@ -51,5 +51,7 @@ struct SampleParams {
 };
 
 void launch_sample(const SampleParams& params, cudaStream_t stream);
+// Plain rows alone; launch_sample has the others.
+void launch_sample_plain(const SampleParams& params, cudaStream_t stream);
 
 }  // namespace rose::ops::cuda

@@ -15,7 +15,8 @@ struct Weigher {
   float top, temperature;
 
   __device__ float operator()(float z) const {
-    return z == top ? 1.f : expf((z - top) / temperature);  // inf - inf: equally infinite logits are equally likely
+    return z == top ? 1.f
+                    : exp_below_zero((z - top) / temperature);  // inf - inf: equally infinite logits are equally likely
   }
 };
 

@@ -12,22 +12,16 @@
 // selection.
 //
 // Bound: 4 * vocabulary bytes a row, 0.2 us from HBM. One row is a chain of latencies (launch, load, barriers).
+#include <algorithm>
+#include <atomic>
+
 #include "device/cuda/launch.cuh"
+#include "ops/sample/sample_plain.cuh"
+#include "ops/sample/sample_random.cuh"
 #include "ops/sample/sample_select.cuh"
 
 namespace rose::ops::cuda {
 namespace {
-
-// base/random.h: the same bits as on the host.
-__device__ std::uint64_t mix64(std::uint64_t x) {
-  x += 0x9e3779b97f4a7c15ull;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
-  return x ^ (x >> 31);
-}
-__device__ std::uint64_t random_bits(std::uint64_t seed, std::uint64_t counter) {
-  return mix64(mix64(seed) ^ mix64(counter ^ 0xd1b54a32d192ed03ull));
-}
 
 // The warp's segment, filled up with -inf; is there a NaN among this lane's?
 __device__ bool load_segment(const SampleParams& params, const SampleLane& row, const float* logits) {
@@ -56,7 +50,7 @@ __device__ bool load_segment(const SampleParams& params, const SampleLane& row, 
 __device__ void adjust(const SampleParams& params, const SampleOptions& options, const SampleLane& row) {
   std::uint32_t* const seen = row.shared->sums_low;  // a bit for each token of the block; zero between selections
   float* const block_logits = row.segment - row.warp * 32 * row.chunk;
-  const int first = row.block * SampleConfig::kWarps * 32 * row.chunk;
+  const int first = cluster_block() * SampleConfig::kWarps * 32 * row.chunk;
   const int count = min(max(params.vocabulary - first, 0), SampleConfig::kWarps * 32 * row.chunk);
   const auto apply = [&](const SampleAdjustment& adjustment) {
     const int at = adjustment.token - first;
@@ -139,8 +133,9 @@ __device__ float logprob(float logit, double log_total) {
 }
 
 // One thread of the row.
-__device__ void write_token(const SampleParams& params, const SampleOptions& options, int r, int token,
-                            double log_total) {
+__device__ void write_token(const SampleParams& params, const SampleShared& shared, int token, double log_total) {
+  const SampleOptions& options = shared.options;
+  const int r = shared.row;
   params.tokens[r * params.tokens_stride] = token;
   if (options.slot >= 0 && options.slot < params.slots) {
     params.last_tokens[options.slot * params.last_tokens_stride] = max(token, 0);
@@ -151,8 +146,9 @@ __device__ void write_token(const SampleParams& params, const SampleOptions& opt
 }
 
 // One warp of block 0: the list in falling order.
-__device__ void write_top(const SampleParams& params, const SampleOptions& options, const SampleLane& row, int r,
-                          bool failed, double log_total) {
+__device__ void write_top(const SampleParams& params, const SampleLane& row, bool failed, double log_total) {
+  const SampleOptions& options = row.shared->options;
+  const int r = row.shared->row;
   if (options.top_logprobs <= 0 || params.top_tokens == nullptr || row.lane >= SampleConfig::kTopMax) return;
   std::int32_t* const tokens = params.top_tokens + r * params.top_tokens_stride;
   float* const logprobs = params.top_logprobs + r * params.top_logprobs_stride;
@@ -196,8 +192,7 @@ __device__ int draw(SampleLane& row, const SampleParams& params, const SampleOpt
     sum += fixed_point(weight);
   }
   const RowScan scan = cluster_scan(row, sum);
-  // floor(random_unit * total): a whole sum exceeds the one where it exceeds the other.
-  const std::uint64_t target = __umul64hi(random_bits(options.seed, options.counter) >> 40 << 40, scan.total);
+  const std::uint64_t target = draw_below(scan.total, options.seed, options.counter);
   if (target < scan.before || target >= scan.before + sum) return -1;
   std::uint64_t reached = scan.before;
   int j = 0;
@@ -208,10 +203,9 @@ __device__ int draw(SampleLane& row, const SampleParams& params, const SampleOpt
   return row.first_token() + row.lane * row.chunk + j;
 }
 
-__device__ void sample_row(SampleLane& row, const SampleParams& params, int r) {
-  const SampleOptions& options = params.options[r];  // read again where needed: registers are short
-  const bool nan = load_segment(params, row, params.logits + r * params.stride);
-  cluster_wait();  // all blocks have started: their shared memory may be written
+__device__ void sample_row(SampleLane& row, const SampleParams& params) {
+  const SampleOptions& options = row.shared->options;
+  const bool nan = load_segment(params, row, params.logits + row.shared->row * params.stride);
   double log_total = 0;
   if (options.top_logprobs >= 0) {
     const std::uint64_t given = earliest(row, nullptr, params.vocabulary);
@@ -229,36 +223,80 @@ __device__ void sample_row(SampleLane& row, const SampleParams& params, int r) {
   const std::uint64_t best = cluster_max(row, nan ? kNan : own);
   const float top = from_ordered(static_cast<std::uint32_t>(best >> 32));
   const bool failed = best == kNan || top == -INFINITY;
-  if (row.block == 0 && row.warp == 0) write_top(params, options, row, r, failed, log_total);
+  if (cluster_block() == 0 && row.warp == 0) write_top(params, row, failed, log_total);
   if (failed || options.temperature == 0) {
-    if (row.block == 0 && threadIdx.x == 0) {
-      write_token(params, options, r, failed ? -1 : token_of(best), log_total);
+    if (cluster_block() == 0 && threadIdx.x == 0) {
+      write_token(params, *row.shared, failed ? -1 : token_of(best), log_total);
     }
     return;
   }
   const int token = draw(row, params, options, top);
-  if (token >= 0) write_token(params, options, r, token, log_total);
+  if (token >= 0) write_token(params, *row.shared, token, log_total);
+}
+
+// Of rows r, r + clusters, ..: the first that is not plain.
+__device__ int next_row(const SampleParams& params, int r) {
+  const int clusters = static_cast<int>(gridDim.x) / SampleConfig::kBlocks;
+  for (; r < params.rows; r += 32 * clusters) {
+    const int own = r + static_cast<int>(threadIdx.x) % 32 * clusters;
+    const std::uint32_t wanted = __ballot_sync(kAllLanes, own < params.rows && !is_plain(params, params.options[own]));
+    if (wanted != 0) return r + (__ffs(static_cast<int>(wanted)) - 1) * clusters;
+  }
+  return params.rows;
 }
 
 __global__ void __cluster_dims__(SampleConfig::kBlocks, 1, 1) __launch_bounds__(SampleConfig::kThreads, 1)
     sample_kernel(const __grid_constant__ SampleParams params) {
   extern __shared__ __align__(16) unsigned char memory[];
   auto* const shared = reinterpret_cast<SampleShared*>(memory);
-  for (int i = static_cast<int>(threadIdx.x); i < SampleConfig::kBuckets * 32; i += SampleConfig::kThreads) {
-    shared->counts[i] = shared->sums_low[i] = shared->sums_high[i] = 0;
+  auto* const histograms = reinterpret_cast<uint4*>(shared);
+  static_assert(offsetof(SampleShared, block_sums) == 3 * SampleConfig::kBuckets * 32 * sizeof(std::uint32_t));
+  for (int i = static_cast<int>(threadIdx.x); i < 3 * SampleConfig::kBuckets * 32 / 4; i += SampleConfig::kThreads) {
+    histograms[i] = {0, 0, 0, 0};
   }
   cluster_arrive();
-  const int warp = static_cast<int>(threadIdx.x) / 32, block = cluster_block();
+  const int warp = static_cast<int>(threadIdx.x) / 32;
   SampleLane row{.shared = shared,
                  .segment = reinterpret_cast<float*>(memory + kSampleSharedBytes) + warp * 32 * params.chunk,
                  .lane = static_cast<int>(threadIdx.x) % 32,
                  .warp = warp,
-                 .block = block,
-                 .index = block * SampleConfig::kWarps + warp,
                  .chunk = params.chunk};
-  ptx::dependency_wait();
-  sample_row(row, params, static_cast<int>(blockIdx.x) / SampleConfig::kBlocks);
   ptx::dependents_launch();
+  ptx::dependency_wait();
+  cluster_wait();  // all blocks have started: their shared memory may be written
+  for (int r = next_row(params, static_cast<int>(blockIdx.x) / SampleConfig::kBlocks); r < params.rows;) {
+    if (threadIdx.x == 0) {
+      shared->options = params.options[r];
+      shared->row = r;
+    }
+    __syncthreads();
+    sample_row(row, params);
+    r = next_row(params, shared->row + static_cast<int>(gridDim.x) / SampleConfig::kBlocks);
+    __syncthreads();  // the next row is written over this one
+  }
+}
+
+// Clusters that run at once, whatever the vocabulary: a block's threads fill a multiprocessor.
+int clusters_at_once() {
+  static std::atomic<int> known;
+  if (const int clusters = known.load(); clusters > 0) return clusters;
+  constexpr std::size_t kSharedBytes = kSampleSharedBytes + 4 * SampleConfig::kThreads * SampleConfig::kChunkMax;
+  rose::cuda::check_status(
+      cudaFuncSetAttribute(&sample_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kSharedBytes)),
+      "sample");
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim = {SampleConfig::kBlocks, 1, 1};
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(SampleConfig::kBlocks * 64);
+  config.blockDim = dim3(SampleConfig::kThreads);
+  config.dynamicSmemBytes = kSharedBytes;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  int clusters = 0;
+  rose::cuda::check_status(cudaOccupancyMaxActiveClusters(&clusters, &sample_kernel, &config), "sample");
+  known.store(std::max(clusters, 1));
+  return std::max(clusters, 1);
 }
 
 }  // namespace
@@ -268,8 +306,9 @@ static_assert(SampleConfig::kWarps * 32 * SampleConfig::kChunkMax <= 32 * Sample
 
 void launch_sample(const SampleParams& params, cudaStream_t stream) {
   const std::size_t logits = sizeof(float) * SampleConfig::kThreads * static_cast<std::size_t>(params.chunk);
+  const unsigned clusters = static_cast<unsigned>(std::min(params.rows, clusters_at_once()));
   rose::cuda::launch(&sample_kernel, "sample",
-                     {.grid = dim3(static_cast<unsigned>(params.rows * SampleConfig::kBlocks)),
+                     {.grid = dim3(clusters * SampleConfig::kBlocks),
                       .block = dim3(SampleConfig::kThreads),
                       .shared_bytes = kSampleSharedBytes + logits,
                       .overlap_previous = true},
