@@ -18,17 +18,14 @@ std::int64_t rounded_up(std::int64_t value, std::int64_t unit) { return (value +
 std::int64_t blocks_of(std::int64_t size) { return (size + 127) / 128; }
 
 // Rows an expert up to which products are bound by the bytes of the weights.
-constexpr int kNarrowMean = 24;
+constexpr int kNarrowMean = 30;
 
 // Rows up to which the products of bf16 activations are the faster ones.
 constexpr int kExactRows = 8;
 
-constexpr int kWideRows = ExpertWide::kParts * ExpertWide::kPart,
-              kNarrowRows = ExpertNarrow::kParts * ExpertNarrow::kPart;
-
 // Places of the sorted order: every run may waste up to its alignment; loads of a last tile may look past the end.
 int positions_of(const ExpertWorkShape& shape) {
-  return shape.rows_max * shape.experts_per_token + shape.experts_held * ExpertSort::kRunAlignment + kWideRows;
+  return shape.rows_max * shape.experts_per_token + shape.experts_held * ExpertSort::kRunAlignment + ExpertWide::kRows;
 }
 
 struct WorkLayout {
@@ -41,8 +38,7 @@ struct WorkLayout {
                intermediate_steps = static_cast<std::size_t>(blocks_of(shape.intermediate));
     positions = take(rows * top * 4);
     weights = take(stride * 4);
-    runs = take(held * 8);
-    tiles = take((rows * top / kNarrowRows + held) * 16);
+    tiles = take((rows * top / ExpertNarrow::kRows + held) * 16);
     tile_count = take(4);
     x = take(stride * hidden_steps * 128);
     x_scales = take((hidden_steps + 1) / 2 * stride * 4);
@@ -55,7 +51,7 @@ struct WorkLayout {
     return at;
   }
   int positions_stride;
-  std::size_t bytes = 0, positions, weights, runs, tiles, tile_count, x, x_scales, activations, weighted;
+  std::size_t bytes = 0, positions, weights, tiles, tile_count, x, x_scales, activations, weighted;
 };
 
 template <class T>
@@ -84,9 +80,9 @@ CUtensorMap rows_map(const void* x, std::int64_t steps, int positions, int rows,
 
 ExpertProduct product(const Weight& weight, const ExpertScales& scales, const void* x, int positions_stride) {
   ExpertProduct params{};
+  const int steps = weight.format == WeightFormat::kFp8 ? 1 : 2;
   for (int i = 0; i < ExpertProduct::kWidths; ++i) {
-    params.x[i] = rows_map(x, blocks_of(weight.in), positions_stride, 8 * (i + 1), 1);
-    params.x[i + ExpertProduct::kWidths] = rows_map(x, blocks_of(weight.in), positions_stride, 8 * (i + 1), 2);
+    params.x[i] = rows_map(x, blocks_of(weight.in), positions_stride, 8 * (i + 1), steps);
   }
   params.weight = weight_map(weight);
   params.weight_scales = scales.scales.empty() ? nullptr : scales.scales.as<std::uint8_t>();
@@ -208,7 +204,10 @@ void experts_rounded(const Stream& stream, const ExpertCall& call, ExpertTiles t
   sort.experts_held = static_cast<int>(gate_up.experts);
   sort.positions = at<int>(call.work, layout.positions);
   sort.sorted_weights = at<float>(call.work, layout.weights);
-  sort.runs = at<int2>(call.work, layout.runs);
+  sort.tiles = at<int4>(call.work, layout.tiles);
+  sort.tile_count = at<int>(call.work, layout.tile_count);
+  sort.tile_rows = tiles == ExpertTiles::kNarrow ? ExpertNarrow::kRows : ExpertWide::kRows;
+  sort.largest_first = tiles == ExpertTiles::kWide;
   launch_expert_sort(sort, native);
 
   const int hidden = static_cast<int>(down.out);
@@ -221,27 +220,21 @@ void experts_rounded(const Stream& stream, const ExpertCall& call, ExpertTiles t
   quantize.k = k;
   quantize.hidden = hidden;
   quantize.positions_stride = layout.positions_stride;
-  quantize.runs = sort.runs;
-  quantize.tiles = at<int4>(call.work, layout.tiles);
-  quantize.tile_count = at<int>(call.work, layout.tile_count);
-  quantize.experts_held = sort.experts_held;
-  quantize.tile_rows = tiles == ExpertTiles::kNarrow ? kNarrowRows : kWideRows;
-  quantize.part_rows = tiles == ExpertTiles::kNarrow ? ExpertNarrow::kPart : ExpertWide::kPart;
   launch_expert_quantize(quantize, native);
 
   ExpertProduct first =
       product(gate_up, call.weights.gate_up_scales, at<void>(call.work, layout.x), layout.positions_stride);
   first.x_scales = at<float>(call.work, layout.x_scales);
-  first.tiles = quantize.tiles;
-  first.tile_count = quantize.tile_count;
+  first.tiles = sort.tiles;
+  first.tile_count = sort.tile_count;
   first.out = at<void>(call.work, layout.activations);
   first.swiglu_limit = call.swiglu_limit;
   launch<ExpertStage::kGateUp>(first, gate_up.format, tiles, stream);
 
   ExpertProduct second =
       product(down, call.weights.down_scales, at<void>(call.work, layout.activations), layout.positions_stride);
-  second.tiles = quantize.tiles;
-  second.tile_count = quantize.tile_count;
+  second.tiles = sort.tiles;
+  second.tile_count = sort.tile_count;
   second.sorted_weights = sort.sorted_weights;
   second.out = at<void>(call.work, layout.weighted);
   launch<ExpertStage::kDown>(second, down.format, tiles, stream);

@@ -8,12 +8,14 @@
 
 namespace rose::ops::cuda {
 
-// A tile's rows as the products cut them: parts of n columns each. More widths cost code, fewer cost empty columns.
+// A tile's rows as the products cut them: parts of n columns each, in the order of the rows they hold. More widths cost
+// code, fewer cost empty columns.
 #define ROSE_EXPERT_SHAPES(X) \
   X(1, 8)                     \
   X(1, 16)                    \
   X(1, 24)                    \
   X(1, 32)                    \
+  X(1, 40)                    \
   X(1, 48)                    \
   X(1, 64)                    \
   X(2, 40)                    \
@@ -24,22 +26,22 @@ namespace rose::ops::cuda {
   X(3, 56)                    \
   X(3, 64)                    \
   X(4, 56)                    \
-  X(4, 64)
+  X(4, 64)                    \
+  X(6, 48)                    \
+  X(10, 32)
 
 constexpr __host__ __device__ int expert_shape(int parts, int n) { return parts * 256 + n; }
 constexpr __host__ __device__ int expert_shape_rows(int shape) { return shape / 256 * (shape % 256); }
 
-// Many rows of an expert: weights are unpacked once for up to 256 rows.
+// Many rows of an expert: weights are unpacked once for up to 320 rows.
 struct ExpertWide {
-  static constexpr int kParts = 4, kPart = 64, kStages = 3, kXStages = 5;
-  static constexpr bool kXJoins = false;
+  static constexpr int kRows = 320, kSlotRows = 128, kStages = 3, kXStages = 5;
   static constexpr int kBlocks = 1, kRegisters = 240,
                        kLoadRegisters = 24;  // 2 x 240 + 24 = 3 x 168 at entry
 };
 // Few rows of an expert: bound by the bytes of the weights; two blocks share a multiprocessor.
 struct ExpertNarrow {
-  static constexpr int kParts = 1, kPart = 32, kStages = 4, kXStages = 4;
-  static constexpr bool kXJoins = true;  // one load for all steps of a stage of weights
+  static constexpr int kRows = 40, kSlotRows = 40, kStages = 4, kXStages = 4;
   static constexpr int kBlocks = 2, kRegisters = 104,
                        kLoadRegisters = 32;  // 2 x 104 + 32 = 3 x 80 at entry
 };
@@ -58,7 +60,10 @@ struct ExpertSort {
 
   int* positions;         // [rows, k]: place in the sorted order, -1: held elsewhere
   float* sorted_weights;  // [positions]
-  int2* runs;             // [experts_held]: first position and rows of each expert
+  int4* tiles;            // [tiles]: expert (of those held), first position, valid rows, expert_shape
+  int* tile_count;        // [1]
+  int tile_rows;          // at most; of the products that follow
+  bool largest_first;     // tiles in the order of their rows; otherwise in that of the experts
 };
 void launch_expert_sort(const ExpertSort& params, cudaStream_t stream);
 
@@ -67,8 +72,8 @@ void launch_expert_sort(const ExpertSort& params, cudaStream_t stream);
 struct ExpertProduct {
   static constexpr int kWidths = 8;
 
-  // e4m3 [steps, positions, 128], boxes of one (then of two) steps by 8, 16 .. 64 rows.
-  CUtensorMap x[2 * kWidths];
+  // e4m3 [steps, positions, 128], boxes of 8, 16 .. 64 rows by the steps of a stage of weights: two (mxfp4) or one.
+  CUtensorMap x[kWidths];
   CUtensorMap weight;                 // mxfp4: [experts, out, in / 2] bytes; fp8: [experts, out, in]
   const float* x_scales;              // gate_up: [in / 256, positions_stride], one a row and 256 of `in`; down: 1 / 8
   const std::uint8_t* weight_scales;  // mxfp4: [experts, in / 256, out_padded, 8] e8m0
@@ -105,12 +110,6 @@ struct ExpertQuantize {
   std::uint8_t* sorted;    // [positions, hidden padded] e4m3, in the order of the products
   float* scales;           // [steps of 256, positions_stride]
   int rows, k, hidden, positions_stride;
-
-  const int2* runs;  // [experts_held], of the sort
-  int4* tiles;       // [tiles]: expert (of those held), first position, valid rows, expert_shape
-  int* tile_count;   // [1]
-  int experts_held;
-  int tile_rows, part_rows;  // at most; of the products that follow
 };
 void launch_expert_quantize(const ExpertQuantize& params, cudaStream_t stream);
 

@@ -12,7 +12,8 @@
 //
 // Mapping. Weights are the M side of the WGMMA, taken from registers; rows of x are the N side, from shared memory. A
 // persistent grid walks tiles of 128 output features by the rows of one expert, in up to kParts parts of kN columns.
-//   two threads     load by TMA into two rings: weights and scales, kJoin steps of 128 inputs a stage; rows of x
+//   two threads     load by TMA into two rings: weights and scales, kJoin steps of 128 inputs a stage; rows of x for
+//                   as many inputs, the parts that kSlotRows hold
 //   2 warpgroups    64 features each: unpack a stage's weights in registers, then for each part its WGMMAs into a fresh
 //                   accumulator, added to the total in f32 with both scales (FP8 WGMMA keeps too few bits to accumulate
 //                   over all of `in`); a part's additions run under the next part's WGMMAs
@@ -40,9 +41,8 @@ template <ExpertForm kForm, class Shape>
 struct ProductConfig {
   static constexpr bool kFp8 = kForm == ExpertForm::kFp8;
   static constexpr int kJoin = kFp8 ? 1 : 2;  // steps whose sums share their scales: one stage of weights
-  static constexpr int kXJoin = Shape::kXJoins ? kJoin : 1;  // steps in a stage of x
-  static constexpr int kStages = Shape::kStages, kXStages = Shape::kXStages;
-  static constexpr int kRows = Shape::kParts * Shape::kPart;
+  static constexpr int kStages = Shape::kStages, kXStages = Shape::kXStages * 2 / kJoin;
+  static constexpr int kRows = Shape::kRows, kSlotRows = Shape::kSlotRows;
   static constexpr int kFeatures = 128;
   static constexpr int kRowBytes = 128;
   static constexpr int kWeightBytes = kFeatures * kRowBytes;
@@ -52,10 +52,10 @@ struct ProductConfig {
 
 template <class C>
 struct alignas(1024) ProductShared {
-  std::uint8_t x[C::kXStages][C::kXJoin][C::kRows * 128];
+  std::uint8_t x[C::kXStages][C::kSlotRows * C::kJoin * 128];  // part by part, a step's rows, then the next's
   std::uint8_t weight[C::kStages][C::kWeightBytes];
   alignas(16) std::uint8_t scales[C::kStages][C::kScaleBytes + 16];
-  alignas(16) float x_scales[C::kStages][C::kRows];
+  alignas(16) float x_scales[C::kXStages][C::kSlotRows];
   float bases[C::kStages];
   std::uint32_t ones;  // 0x01010101 that the compiler does not see: as a constant it takes a register a use
   uint2 table[16];     // by shift: e4m3 bytes of the eight magnitudes
@@ -84,71 +84,86 @@ __device__ inline void copy_bulk(std::uint64_t* barrier, void* shared, const voi
                : "memory");
 }
 
-// One thread. Weights and their scales; in gate_up the scales of x, too.
-template <ExpertStage kStage, class C>
-__device__ __forceinline__ void load_weights(ProductShared<C>& shared, const ExpertProduct& params, unsigned count,
-                                             int steps) {
-  ptx::Ring<C::kStages> ring;
-  for (unsigned index = blockIdx.x; index < count; index += gridDim.x) {
-    const ProductTile tile = product_tile(params, index);
-    const int x_bytes = kStage == ExpertStage::kGateUp ? expert_shape_rows(tile.shape) * 4 : 0;
-    const int stages = (steps + C::kJoin - 1) / C::kJoin;
-    // Offsets, because addresses would take more than the few registers of this warp.
-    unsigned scales = static_cast<unsigned>(tile.expert * stages * params.out_padded + tile.column);
-    const unsigned bases = static_cast<unsigned>((tile.expert * params.out_padded + tile.column) / 128 * stages);
-    unsigned x_scales = static_cast<unsigned>(tile.position);
-    float base = __ldg(params.weight_bases + bases);
-#pragma unroll 1
-    for (int i = 0; i < stages; ++i, ring.advance()) {
-      ptx::barrier_wait(&shared.empty[ring.stage], ring.phase ^ 1);
-      std::uint64_t* full = &shared.full[ring.stage];
-      shared.bases[ring.stage] = base;
-      ptx::barrier_arrive_expect(full, C::kWeightBytes + C::kScaleBytes + x_bytes);
-      ptx::tma_load_3d(&params.weight, full, shared.weight[ring.stage], i * 128, tile.column, tile.expert);
-      if (!C::kFp8) {
-        copy_bulk(full, shared.scales[ring.stage], params.weight_scales + scales * 8UL, C::kScaleBytes);
-        scales += static_cast<unsigned>(params.out_padded);
-      }
-      if (kStage == ExpertStage::kGateUp) {
-        copy_bulk(full, shared.x_scales[ring.stage], params.x_scales + x_scales, x_bytes);
-        if (C::kJoin == 2 || i % 2 == 1) x_scales += static_cast<unsigned>(params.positions_stride);
-      }
-      base = __ldg(params.weight_bases + bases + min(i + 1, stages - 1));
-    }
-  }
-}
-
-// One thread. Rows of x, or activations.
-template <class C>
-__device__ __forceinline__ void load_rows(ProductShared<C>& shared, const ExpertProduct& params, unsigned count,
-                                          int steps) {
-  ptx::Ring<C::kXStages> ring;
-  for (unsigned index = blockIdx.x; index < count; index += gridDim.x) {
-    const ProductTile tile = product_tile(params, index);
-    const int parts = tile.shape / 256, n = tile.shape % 256;
-    const CUtensorMap* map = &params.x[(C::kXJoin - 1) * ExpertProduct::kWidths + n / 8 - 1];
-#pragma unroll 1
-    for (int step = 0; step < steps; step += C::kXJoin, ring.advance()) {
-      ptx::barrier_wait(&shared.x_empty[ring.stage], ring.phase ^ 1);
-      std::uint64_t* full = &shared.x_full[ring.stage];
-      ptx::barrier_arrive_expect(full, parts * n * 128 * C::kXJoin);
-#pragma unroll 1
-      for (int part = 0; part < parts; ++part) {
-        ptx::tma_load_3d(map, full, shared.x[ring.stage][0] + part * n * 128, 0, tile.position + part * n, step);
-      }
-    }
-  }
-}
-
-// --- weights into registers
-// ----------------------------------------------------------------------------------------------
-
 // A number that the compiler knows nothing about, made where it stands: what is computed from it is not moved above the
 // switch over shapes, where it would occupy registers through every loop.
 __device__ inline int made_here(int value) {
   asm volatile("" : "+r"(value));
   return value;
 }
+
+// gridDim.x, read where it stands, for the same reason.
+__device__ inline unsigned grid_here() {
+  unsigned blocks;
+  asm volatile("mov.u32 %0, %%nctaid.x;" : "=r"(blocks));
+  return blocks;
+}
+
+// One thread. Weights and their scales, the last stage of a tile first: the half one, where `in` has an odd number of
+// steps.
+template <class C>
+__device__ __forceinline__ void load_weights(ProductShared<C>& shared, const ExpertProduct& params, unsigned count,
+                                             int steps) {
+  ptx::Ring<C::kStages> ring;
+  for (unsigned index = blockIdx.x; index < count; index += gridDim.x) {
+    const ProductTile tile = product_tile(params, index);
+    const int stages = (steps + C::kJoin - 1) / C::kJoin;
+    // Offsets, because addresses would take more than the few registers of this warp.
+    const unsigned scales = static_cast<unsigned>(tile.expert * stages * params.out_padded + tile.column);
+    const unsigned bases = static_cast<unsigned>((tile.expert * params.out_padded + tile.column) / 128 * stages);
+    float base = __ldg(params.weight_bases + bases + stages - 1);
+#pragma unroll 1
+    for (int i = 0; i < stages; ++i, ring.advance()) {
+      const int stage = i == 0 ? stages - 1 : i - 1;
+      ptx::barrier_wait(&shared.empty[ring.stage], ring.phase ^ 1);
+      std::uint64_t* full = &shared.full[ring.stage];
+      shared.bases[ring.stage] = base;
+      ptx::barrier_arrive_expect(full, C::kWeightBytes + C::kScaleBytes);
+      ptx::tma_load_3d(&params.weight, full, shared.weight[ring.stage], stage * 128, tile.column, tile.expert);
+      if (!C::kFp8) {
+        copy_bulk(full, shared.scales[ring.stage],
+                  params.weight_scales + (scales + static_cast<unsigned>(stage * params.out_padded)) * 8UL,
+                  C::kScaleBytes);
+      }
+      base = __ldg(params.weight_bases + bases + min(i, stages - 1));
+    }
+  }
+}
+
+// One thread. Rows of x with their scales, or activations: for every stage of weights, in their order, part by part.
+template <ExpertStage kStage, class C>
+__device__ __forceinline__ void load_rows(ProductShared<C>& shared, const ExpertProduct& params, unsigned count) {
+  // What can be had again is found anew: this warp has few registers.
+  const auto steps = [&] { return (made_here(params.in) + 127) / 128; };
+  ptx::Ring<C::kXStages> ring;
+  for (unsigned index = blockIdx.x; index < count; index += grid_here()) {
+    const ProductTile tile = product_tile(params, index);
+    int step = (steps() - 1) / C::kJoin * C::kJoin;
+    do {
+#pragma unroll 1
+      for (int done = 0; done < expert_shape_rows(tile.shape); ring.advance()) {
+        const int n = made_here(tile.shape) & 255, together = C::kSlotRows / n * n,
+                  rows = min(expert_shape_rows(made_here(tile.shape)) - done, together), from = tile.position + done;
+        ptx::barrier_wait(&shared.x_empty[ring.stage], ring.phase ^ 1);
+        std::uint64_t* full = &shared.x_full[ring.stage];
+        ptx::barrier_arrive_expect(full, rows * (128 * C::kJoin + (kStage == ExpertStage::kGateUp ? 4 : 0)));
+        if (kStage == ExpertStage::kGateUp) {
+          copy_bulk(full, shared.x_scales[ring.stage], params.x_scales + (step / 2 * params.positions_stride + from),
+                    rows * 4);
+        }
+#pragma unroll 1
+        for (int row = 0; row < rows; row += n) {
+          ptx::tma_load_3d(&params.x[n / 8 - 1], full, shared.x[ring.stage] + row * 128 * C::kJoin, 0, from + row,
+                           step);
+        }
+        done += rows;
+      }
+      step = step + C::kJoin < steps() ? step + C::kJoin : 0;
+    } while (step != (steps() - 1) / C::kJoin * C::kJoin);
+  }
+}
+
+// --- weights into registers
+// ----------------------------------------------------------------------------------------------
 
 // Which features of the tile a lane holds.
 struct ProductLane {
@@ -230,60 +245,84 @@ struct ProductRings {
   ptx::Ring<C::kXStages> x;
 };
 
-// Four WGMMAs: one step of x for one part.
-template <int kN>
-__device__ __forceinline__ void multiply(float (&sums)[kN / 2], const std::uint32_t (&a)[4][4], const std::uint8_t* x,
-                                         bool fresh) {
-  const std::uint64_t b = ptx::swizzle128_descriptor(ptx::shared_address(x));
-#pragma unroll
-  for (int k = 0; k < 4; ++k) ptx::WgmmaE4m3<kN>::rs(sums, a[k], b + 2 * k, !fresh || k != 0);
+// The halves of a descriptor (ptx/wgmma.cuh): the high one is the same everywhere, places in shared memory are added to
+// the low one. Kept apart, a WGMMA costs one addition.
+constexpr std::uint32_t kDescriptorHigh = 1024 / 16 | 1u << 30;
+__device__ inline std::uint32_t descriptor_low(const void* shared) {
+  return ptx::shared_address(shared) / 16 | 1u << 16;
 }
 
-// Waits for a stage of weights and for kHalves steps of x, multiplies, and gives both back. The weights of the second
-// half are unpacked under the first WGMMAs; the sums of two parts are in registers at a time.
+// Four WGMMAs: one step of x, at a descriptor's low half, for one part.
+template <int kN>
+__device__ __forceinline__ void multiply(float (&sums)[kN / 2], const std::uint32_t (&a)[4][4], std::uint32_t x,
+                                         bool fresh) {
+#pragma unroll
+  for (int k = 0; k < 4; ++k) {
+    ptx::WgmmaE4m3<kN>::rs(sums, a[k], static_cast<std::uint64_t>(kDescriptorHigh) << 32 | (x + 2 * k),
+                           !fresh || k != 0);
+  }
+}
+
+// Waits for a stage of weights and for the rows of each part, multiplies, and gives all of it back as soon as it has
+// been read. The weights of the second half are unpacked under the first WGMMAs; a part's sums are added under the next
+// part's WGMMAs.
 template <ExpertStage kStage, class C, int kParts, int kN, int kHalves>
 __device__ __forceinline__ void product_join(ProductShared<C>& shared, ProductRings<C>& rings, const ProductLane& lane,
                                              std::uint32_t ones, float (&total)[kParts][kN / 2]) {
-  constexpr int kXs = C::kXJoin == 1 ? kHalves : 1;  // stages of x
   const int stage = rings.weights.stage;
   std::uint32_t a[kHalves][4][4];
   float sums[2][kN / 2];
-  int x_stages[kXs];
-  const auto wait_for_x = [&](int i) {
-    x_stages[i] = rings.x.stage;
+  constexpr int kTogether = C::kSlotRows / kN;  // parts in a slot of x
+  int slots[(kParts + kTogether - 1) / kTogether];
+  std::uint32_t low = 0;  // of the slot's first part
+  const auto wait_for_x = [&](int part) {
+    if (part % kTogether != 0) return;
+    slots[part / kTogether] = rings.x.stage;
+    low = descriptor_low(shared.x) + static_cast<unsigned>(rings.x.stage) * (sizeof(shared.x[0]) / 16);
     ptx::barrier_wait(&shared.x_full[rings.x.stage], rings.x.phase);
     rings.x.advance();
   };
-  const auto x_of = [&](int half, int part) {  // boxes of two steps hold the steps one after the other
-    return C::kXJoin == 1 ? shared.x[x_stages[half % kXs]][0] + part * kN * 128
-                          : shared.x[x_stages[0]][0] + (half * kParts + part) * kN * 128;
-  };
   ptx::barrier_wait(&shared.full[stage], rings.weights.phase);
   const float base = shared.bases[stage], scale = C::kFp8 ? base : -base;
-  const float* x_scales = &shared.x_scales[stage][lane.t * 2];
+  const auto finish = [&](int part) {
+    const int slot = slots[part / kTogether];
+    promote<kStage, kN>(sums[part % 2], total[part], &shared.x_scales[slot][part % kTogether * kN + lane.t * 2], scale);
+    if (part % kTogether != kTogether - 1 && part != kParts - 1) return;
+    __syncwarp();
+    ptx::barrier_arrive_warp(&shared.x_empty[slot]);
+  };
+  const auto weights_read = [&] {
+    __syncwarp();
+    ptx::barrier_arrive_warp(&shared.empty[stage]);
+    rings.weights.advance();
+  };
   product_weights<C>(shared, stage, 0, base, lane, ones, a[0]);
+  if (kHalves == 1) weights_read();
   wait_for_x(0);
   ptx::wgmma_fence();
-  multiply<kN>(sums[0], a[0], x_of(0, 0), true);
+  multiply<kN>(sums[0], a[0], low, true);
   ptx::wgmma_commit();
   if constexpr (kHalves == 2) {
     product_weights<C>(shared, stage, 1, base, lane, ones, a[1]);
-    if (kXs == 2) wait_for_x(kXs - 1);
+    weights_read();
     ptx::wgmma_fence();
-    multiply<kN>(sums[0], a[1], x_of(1, 0), false);
+    multiply<kN>(sums[0], a[1], low + kN * 8, false);
     ptx::wgmma_commit();
   }
 #pragma unroll
   for (int part = 1; part < kParts; ++part) {
+    wait_for_x(part);
     ptx::wgmma_fence();
 #pragma unroll
-    for (int half = 0; half < kHalves; ++half) multiply<kN>(sums[part % 2], a[half], x_of(half, part), half == 0);
+    for (int half = 0; half < kHalves; ++half) {
+      multiply<kN>(sums[part % 2], a[half], low + (part % kTogether * C::kJoin + half) * kN * 8, half == 0);
+    }
     ptx::wgmma_commit();
     ptx::wgmma_wait<1>();
-    promote<kStage, kN>(sums[(part - 1) % 2], total[part - 1], x_scales + (part - 1) * kN, scale);
+    finish(part - 1);
   }
   ptx::wgmma_wait<0>();
-  promote<kStage, kN>(sums[(kParts - 1) % 2], total[kParts - 1], x_scales + (kParts - 1) * kN, scale);
+  finish(kParts - 1);
 #pragma unroll
   for (int half = 0; half < kHalves; ++half) {
 #pragma unroll
@@ -291,11 +330,6 @@ __device__ __forceinline__ void product_join(ProductShared<C>& shared, ProductRi
       asm volatile("" ::"r"(a[half][k][0]), "r"(a[half][k][1]), "r"(a[half][k][2]), "r"(a[half][k][3]));
     }
   }
-  __syncwarp();
-  ptx::barrier_arrive_warp(&shared.empty[stage]);
-#pragma unroll
-  for (int i = 0; i < kXs; ++i) ptx::barrier_arrive_warp(&shared.x_empty[x_stages[i]]);
-  rings.weights.advance();
 }
 
 // --- results
@@ -399,14 +433,14 @@ __device__ __forceinline__ void product_run(ProductShared<C>& shared, const Expe
     }
     const std::uint32_t ones = shared.ones;
     const int steps = (params.in + 127) / 128, stages = steps / C::kJoin;
+    if (C::kJoin == 2 && steps % 2 == 1)
+      product_join<kStage, C, kParts, kN, 1>(shared, rings, ProductLane(made_here(threadIdx.x)), ones, total);
 #pragma unroll 1
     for (int i = 0; i < stages; ++i) {
       // Where totals fill the registers, a stage finds its lane's addresses anew.
       const ProductLane stage_lane(kParts * kN >= 224 ? made_here(threadIdx.x) : static_cast<int>(threadIdx.x));
       product_join<kStage, C, kParts, kN, C::kJoin>(shared, rings, stage_lane, ones, total);
     }
-    if (C::kJoin == 2 && steps % 2 == 1)
-      product_join<kStage, C, kParts, kN, 1>(shared, rings, ProductLane(made_here(threadIdx.x)), ones, total);
     const ProductTile tile = product_tile(params, static_cast<unsigned>(made_here(static_cast<int>(index))));
     const ProductLane out_lane(made_here(threadIdx.x));
     if constexpr (kStage == ExpertStage::kGateUp) {
@@ -421,7 +455,7 @@ template <ExpertStage kStage, class C>
 __device__ __forceinline__ void product_consume(ProductShared<C>& shared, const ExpertProduct& params, unsigned count) {
   ProductRings<C> rings;
   for (unsigned index = blockIdx.x; index < count; index += gridDim.x) {
-    switch (product_tile(params, index).shape) {
+    switch (product_tile(params, index).shape) {  // one that holds no more than kRows
 #define ROSE_X(parts, n)                                            \
   case expert_shape(parts, n):                                      \
     product_run<kStage, C, parts, n>(shared, params, index, rings); \
@@ -457,8 +491,8 @@ __device__ inline void product_setup(ProductShared<C>& shared) {
   ptx::barrier_init_fence();
 }
 
-// Dependencies. gate_up lets the next kernel start only after its own wait, so the tile list is visible to `down` from
-// its first instruction; `down` waits for the activations alone, with its ring of weights already filling.
+// Dependencies. Quantizing lets gate_up start only after its own wait for the sort, so both products see the tile list
+// from their first instruction; their rows alone wait for the kernel before, with the ring of weights already filling.
 template <ExpertStage kStage, ExpertForm kForm, class Shape>
 __global__ void __launch_bounds__(ProductConfig<kForm, Shape>::kThreads, Shape::kBlocks)
     expert_product_kernel(const __grid_constant__ ExpertProduct params) {
@@ -467,17 +501,16 @@ __global__ void __launch_bounds__(ProductConfig<kForm, Shape>::kThreads, Shape::
   auto& shared = *reinterpret_cast<ProductShared<C>*>(memory);
   product_setup<C>(shared);
   __syncthreads();
-  if constexpr (kStage == ExpertStage::kGateUp) ptx::dependency_wait();
   ptx::dependents_launch();
   const unsigned count =
       static_cast<unsigned>(*params.tile_count) * (static_cast<unsigned>(params.out_padded) / C::kFeatures);
   const int steps = (params.in + 127) / 128;
   if (threadIdx.x >= 256) {
     ptx::registers_decrease<Shape::kLoadRegisters>();
-    if (threadIdx.x == 256) load_weights<kStage, C>(shared, params, count, steps);
+    if (threadIdx.x == 256) load_weights<C>(shared, params, count, steps);
     if (threadIdx.x == 288) {
       ptx::dependency_wait();
-      load_rows<C>(shared, params, count, steps);
+      load_rows<kStage, C>(shared, params, count);
     }
   } else {
     ptx::registers_increase<Shape::kRegisters>();

@@ -1,5 +1,5 @@
-// What surrounds the two products: sorting rows by expert, quantizing them into their places (and cutting the runs into
-// tiles), adding the results up.
+// What surrounds the two products: sorting rows by expert (and cutting the runs into tiles), quantizing them into their
+// places, adding the results up.
 //
 // All three are bound by memory or latency: at 8192 rows of 2880 with 4 experts a row, quantize writes 94 MB and
 // combine reads 189 MB.
@@ -25,37 +25,102 @@ __device__ void read_experts(const ExpertSort& params, int begin, int entries, i
   }
 }
 
-// Sum over the threads before this one of `mine`, and over all in *total.
-__device__ int sum_before(int mine, int* warps, int* total) {
+// Sums over the block: of `mine` over the threads before this one, and of both over all.
+struct SortSums {
+  int mine_before, mine, less;
+};
+__device__ SortSums sum_block(int mine, int less) {
+  __shared__ int2 warps[kSortThreads / 32];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   int sum = mine;
   for (int offset = 1; offset < 32; offset *= 2) {
     const int below = __shfl_up_sync(0xffffffffu, sum, offset);
     if (lane >= offset) sum += below;
   }
-  if (lane == 31) warps[warp] = sum;
+  const int less_of_warp = static_cast<int>(__reduce_add_sync(0xffffffffu, static_cast<unsigned>(less)));
+  if (lane == 31) warps[warp] = {sum, less_of_warp};
   __syncthreads();
-  int before = 0, all = 0;
+  SortSums sums{sum - mine, 0, 0};
   for (int w = 0; w < kSortThreads / 32; ++w) {
-    before += w < warp ? warps[w] : 0;
-    all += warps[w];
+    const int2 other = warps[w];
+    sums.mine_before += w < warp ? other.x : 0;
+    sums.mine += other.x;
+    sums.less += other.y;
   }
-  *total = all;
-  return before + sum - mine;
+  return sums;
 }
 
-// A block an expert: it counts its entries, and those of the experts before it, and deals out places in the order of
-// its threads. A run starts at the count before it, rounded up, plus a unit for each expert before it: past the end of
-// the run before, whatever the counts are, so that no block waits for another.
+// A run starts at the count of the entries before it, rounded up, plus a unit for each expert before it: past the end
+// of the run before, whatever the counts are, so that no block waits for another.
+__device__ int run_start(int entries_before, int expert) {
+  constexpr int kUnit = ExpertSort::kRunAlignment;
+  return (entries_before + kUnit - 1) / kUnit * kUnit + expert * kUnit;
+}
+
+// --- tiles
+
+// The first of ROSE_EXPERT_SHAPES that holds the rows.
+__device__ int narrowest_shape(int rows) {
+  int shape = 0;
+#define ROSE_X(parts, n) \
+  if (shape == 0 && rows <= parts * n) shape = expert_shape(parts, n);
+  ROSE_EXPERT_SHAPES(ROSE_X)
+#undef ROSE_X
+  return shape;
+}
+
+// One block: counts the entries of every expert and spreads the rows of each evenly over its tiles. With the largest
+// tiles first, blocks that take every n-th tile end within one small tile of each other.
+__device__ void write_tiles(const ExpertSort& params) {
+  constexpr int kUnit = ExpertSort::kRunAlignment;
+  __shared__ int counts[ExpertSort::kExpertsMax];
+  __shared__ int2 cuts[ExpertSort::kExpertsMax];  // tiles, and what orders them
+  const int expert = threadIdx.x, entries = params.rows * params.k;
+  if (expert < ExpertSort::kExpertsMax) counts[expert] = 0;
+  __syncthreads();
+  for (int begin = threadIdx.x; begin < entries; begin += kBatch * kSortThreads) {
+    int chosen[kBatch];
+    read_experts(params, begin, entries, chosen);
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      const int held = chosen[i] - params.first_expert;
+      if (held >= 0 && held < params.experts_held) atomicAdd(&counts[held], 1);
+    }
+  }
+  __syncthreads();
+  const bool holds = expert < params.experts_held;
+  const int rows = holds ? counts[expert] : 0, tiles = (rows + params.tile_rows - 1) / params.tile_rows;
+  const int order = params.largest_first && tiles > 0 ? (rows + tiles - 1) / tiles : 0;
+  if (holds) cuts[expert] = {tiles, order};
+  __syncthreads();
+  if (!holds) return;
+  int before = 0, first = 0, all = 0;
+  for (int other = 0; other < params.experts_held; ++other) {
+    const int2 cut = cuts[other];
+    if (other < expert) before += counts[other];
+    if (cut.y > order || (cut.y == order && other < expert)) first += cut.x;
+    all += cut.x;
+  }
+  const int start = run_start(before, expert), units = (rows + kUnit - 1) / kUnit;
+  for (int t = 0; t < tiles; ++t) {
+    const int from = units * t / tiles * kUnit, to = min(units * (t + 1) / tiles * kUnit, rows);
+    params.tiles[first + t] = {expert, start + from, to - from, narrowest_shape(to - from)};
+  }
+  if (expert == 0) *params.tile_count = all;
+}
+
+// --- places
+
+// A block an expert, which deals out places in the order of its threads, and one that writes the tiles.
 __global__ void __launch_bounds__(kSortThreads) expert_sort_kernel(const ExpertSort params) {
-  __shared__ int warps[2][kSortThreads / 32];
   ptx::dependency_wait();
   ptx::dependents_launch();
   const int entries = params.rows * params.k, expert = static_cast<int>(blockIdx.x);
+  if (expert == params.experts_held) return write_tiles(params);
   const int own = params.first_expert + expert, last = params.first_expert + params.experts_held;
-  int mine = 0, less = 0;
+  const bool read_once = entries <= kBatch * kSortThreads;
+  int chosen[kBatch], mine = 0, less = 0;
   for (int begin = threadIdx.x; begin < entries; begin += kBatch * kSortThreads) {
-    int chosen[kBatch];
     read_experts(params, begin, entries, chosen);
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
@@ -63,17 +128,11 @@ __global__ void __launch_bounds__(kSortThreads) expert_sort_kernel(const ExpertS
       less += chosen[i] >= params.first_expert && chosen[i] < own;
     }
   }
-  int count, before;
-  int place = sum_before(mine, warps[0], &count);
-  sum_before(less, warps[1], &before);
-  constexpr int kUnit = ExpertSort::kRunAlignment;
-  const int start = (before + kUnit - 1) / kUnit * kUnit + expert * kUnit;
-  if (threadIdx.x == 0) params.runs[expert] = {start, count};
-  place += start;
+  const SortSums sums = sum_block(mine, less);
+  int place = run_start(sums.less, expert) + sums.mine_before;
   if (mine == 0 && expert > 0) return;
   for (int begin = threadIdx.x; begin < entries; begin += kBatch * kSortThreads) {
-    int chosen[kBatch];
-    read_experts(params, begin, entries, chosen);
+    if (!read_once) read_experts(params, begin, entries, chosen);
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
       const int entry = begin + i * kSortThreads;
@@ -87,43 +146,6 @@ __global__ void __launch_bounds__(kSortThreads) expert_sort_kernel(const ExpertS
   }
 }
 
-// --- tiles
-
-// The narrowest shape of ROSE_EXPERT_SHAPES that holds the rows in as few parts as can be.
-__device__ int narrowest_shape(int rows, int part_rows) {
-  const int parts = (rows + part_rows - 1) / part_rows;
-  int n = ((rows + parts - 1) / parts + 7) / 8 * 8;
-  if (parts == 1 && n > 32) n = n <= 48 ? 48 : 64;
-  if (parts == 2) n = max(n, 40);
-  if (parts == 3) n = max(n, 48);
-  if (parts == 4) n = max(n, 56);
-  return expert_shape(parts, n);
-}
-
-// One warp: the rows of each expert spread evenly over its tiles.
-__device__ void write_tiles(const ExpertQuantize& params) {
-  int first = 0;  // tile of this round's first expert
-  for (int begin = 0; begin < params.experts_held; begin += 32) {
-    const int lane = threadIdx.x, expert = begin + lane;
-    const int2 run = expert < params.experts_held ? params.runs[expert] : int2{0, 0};
-    const int tiles = (run.y + params.tile_rows - 1) / params.tile_rows;
-    int sum = tiles;
-    for (int offset = 1; offset < 32; offset *= 2) {
-      const int below = __shfl_up_sync(0xffffffffu, sum, offset);
-      if (lane >= offset) sum += below;
-    }
-    constexpr int kUnit = ExpertSort::kRunAlignment;
-    const int units = (run.y + kUnit - 1) / kUnit;
-    for (int t = 0; t < tiles; ++t) {
-      const int from = units * t / tiles * kUnit, to = min(units * (t + 1) / tiles * kUnit, run.y);
-      params.tiles[first + sum - tiles + t] = {expert, run.x + from, to - from,
-                                               narrowest_shape(to - from, params.part_rows)};
-    }
-    first += __shfl_sync(0xffffffffu, sum, 31);
-  }
-  if (threadIdx.x == 0) *params.tile_count = first;
-}
-
 // --- rows
 
 // Of one row: its places in the sorted order, -1 where there is none.
@@ -134,16 +156,11 @@ __device__ void read_positions(const int* positions, long row, int k, int (&plac
 
 constexpr int kQuantizeThreads = 128;
 
-// A block a row, and one that writes the tiles; a warp takes groups of 256, eight numbers a lane. The scale is the
-// largest magnitude / 448.
+// A block a row; a warp takes groups of 256, eight numbers a lane. The scale is the largest magnitude / 448.
 __global__ void __launch_bounds__(kQuantizeThreads) expert_quantize_kernel(const ExpertQuantize params) {
   ptx::dependency_wait();
   ptx::dependents_launch();
   const long row = blockIdx.x;
-  if (row == params.rows) {
-    if (threadIdx.x < 32) write_tiles(params);
-    return;
-  }
   const int lane = threadIdx.x % 32, steps = (params.hidden + 127) / 128;
   int places[ExpertSort::kTop];
   read_positions(params.positions, row, params.k, places);
@@ -218,16 +235,17 @@ __global__ void __launch_bounds__(kCombineThreads) expert_combine_kernel(const E
 }  // namespace
 
 void launch_expert_sort(const ExpertSort& params, cudaStream_t stream) {
-  rose::cuda::launch(
-      &expert_sort_kernel, "expert_sort",
-      {.grid = dim3(static_cast<unsigned>(params.experts_held)), .block = dim3(kSortThreads), .overlap_previous = true},
-      stream, params);
+  rose::cuda::launch(&expert_sort_kernel, "expert_sort",
+                     {.grid = dim3(static_cast<unsigned>(params.experts_held + 1)),
+                      .block = dim3(kSortThreads),
+                      .overlap_previous = true},
+                     stream, params);
 }
 
 void launch_expert_quantize(const ExpertQuantize& params, cudaStream_t stream) {
   rose::cuda::launch(
       &expert_quantize_kernel, "expert_quantize",
-      {.grid = dim3(static_cast<unsigned>(params.rows + 1)), .block = dim3(kQuantizeThreads), .overlap_previous = true},
+      {.grid = dim3(static_cast<unsigned>(params.rows)), .block = dim3(kQuantizeThreads), .overlap_previous = true},
       stream, params);
 }
 
