@@ -156,19 +156,20 @@ PreparedOp prepare_attention(const OpCase& c, std::unique_ptr<OpMemory> memory, 
   const KvLayer kv = random_kv(*memory, model, c.kv, pages);
   const Tensor table = memory->integers(shuffled_pages(pages), {tables, pages_each});
   const Tensor sinks = memory->random(DType::kBf16, {model.heads});
+  // As a model has it: the query carries the scale.
+  const float query_size = 1 / (std::sqrt(static_cast<float>(model.head_dim)) * ops::kScaleInQuery);
   std::vector<AttentionInputs> inputs;
   for (int i = 0; i < copies; ++i) {
     const std::int64_t first = std::int64_t{i} * c.sequences;
     inputs.push_back({.plan = plan_of(c, *memory, table.rows(first, first + c.sequences)),
-                      .q = memory->random(memory->activations(), {c.rows, model.heads, model.head_dim}),
+                      .q = memory->random(memory->activations(), {c.rows, model.heads, model.head_dim}, query_size),
                       .out = memory->tensor(memory->activations(), {c.rows, model.heads * model.head_dim})});
     ops::plan_attention(memory->stream(), inputs.back().plan, kOpPageSize);
   }
   const std::vector<Tensor> outputs = {inputs[0].out};
-  const float scale = 1 / std::sqrt(static_cast<float>(model.head_dim));
   return prepared(std::move(memory), std::move(inputs), outputs,
-                  [kv, sinks, scale](const Stream& s, const AttentionInputs& in) {
-                    ops::attention(s, in.q, kv, in.plan, sinks, scale, in.out);
+                  [kv, sinks](const Stream& s, const AttentionInputs& in) {
+                    ops::attention(s, in.q, kv, in.plan, sinks, ops::kScaleInQuery, in.out);
                   });
 }
 

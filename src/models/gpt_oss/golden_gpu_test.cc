@@ -107,9 +107,24 @@ TEST(GptOssGpu, PositionsUpToTheLongestContext) {
   EXPECT_LE(golden_error("tiny_a", {}, 1), 0.04);
 }
 
+// All rows, against the CPU's run, which golden_test.cc ties to transformers' within 1e-4: the golden file has seven
+// rows, and a median of seven is decided by which of them a tie in a router sends elsewhere (0.8 to 2.5 %).
+double error_of_all_rows(const std::string& name, const Setting& setting) {
+  const GoldenModel golden(ROSE_SOURCE_DIR, name);
+  const std::string folder = golden.write(fmt::format("{}rose_gpu_all_{}_{}", ::testing::TempDir(), name, getpid()));
+  const std::vector<std::int32_t>& tokens = golden.runs().front().tokens;
+  std::vector<int> rows(tokens.size());
+  std::iota(rows.begin(), rows.end(), 0);
+  const double error =
+      median_error(run(folder, tokens, rows, Stream::cuda(0), setting), run(folder, tokens, rows, Stream::cpu(4), {}));
+  std::filesystem::remove_all(folder);
+  std::printf("  %s, all %zu rows, %s: error %.2e\n", name.c_str(), rows.size(), describe(setting).c_str(), error);
+  return error;
+}
+
 TEST(GptOssGpu, ManyHeadsAndExperts) {
-  EXPECT_LE(golden_error("tiny_b", {}), 0.019);
-  EXPECT_LE(golden_error("tiny_b", {.bf16_experts = false, .chunk = 50}), 0.08);
+  EXPECT_LE(error_of_all_rows("tiny_b", {}), 0.019);
+  EXPECT_LE(error_of_all_rows("tiny_b", {.bf16_experts = false, .chunk = 50}), 0.08);
 }
 
 // The embedded model over 400 tokens: longer than the window, over many pages.

@@ -149,6 +149,7 @@ GptOss::GptOss(WeightSource& source, const ModelOptions& options, const Stream& 
   arena_ = std::make_unique<Arena>(stream.device(), bytes, fmt::format("weights of rank {}", options.rank));
   rope_.table = arena_->tensor("rope", DType::kF32, {static_cast<std::int64_t>(rope_.frequencies.size())});
   copy_async(stream, rope_.table.raw(), rope_.frequencies.data(), rope_.table.bytes());
+  rope_.query_factor = config_.attention_scale() / ops::kScaleInQuery;  // rounded once, with the rotation
   load(source, options, largest, progress);
   stream.synchronize();  // the copy above reads memory of this object
 }
@@ -347,7 +348,7 @@ void GptOss::run_layers(const Batch& batch, KvCache& kv, const Stream& s, Commun
     ops::reduce_add_rms_norm(s, communicator, delta, a.residual, layer.attention_norm.payload, epsilon, a.x);
     ops::linear(s, a.x, layer.qkv, a.qkv, a.linear_scratch);
     ops::rope_append(s, a.qkv, batch.positions, batch.slots[set], rope_, cache, a.q);
-    ops::attention(s, a.q, cache, plans[set], layer.sinks.payload, config_.attention_scale(), a.attended);
+    ops::attention(s, a.q, cache, plans[set], layer.sinks.payload, ops::kScaleInQuery, a.attended);
     ops::linear(s, a.attended, layer.output, a.y, a.linear_scratch);
     ops::reduce_add_rms_norm(s, communicator, a.y, a.residual, layer.mlp_norm.payload, epsilon, a.x);
     ops::route(s, a.x, layer.router, a.routing);

@@ -49,6 +49,10 @@ struct AttentionPlan {
 // kernels nor their launches depend on the numbers in the plan's tensors, so a captured step stays valid.
 void plan_attention(const Stream& stream, const AttentionPlan& plan, int page_size);
 
+// exp(kScaleInQuery * q.k) = 2^(q.k): for a q that has been multiplied by the scale and log2(e) before it was rounded,
+// which spares a GPU's prefill an instruction a score.
+inline constexpr float kScaleInQuery = 0.693147182f;
+
 // Row r of sequence s has position context_lengths[s] - rows_of(s) + (r - row_offsets[s]).
 void attention(const Stream& stream,
                const Tensor& q,    // [rows, heads, head_dim] f32 or bf16, rotated

@@ -121,11 +121,11 @@ struct Problem {
   }
 
   // Of the rows that are used, in f32.
-  OwnedTensor run_reference() const {
+  OwnedTensor run_reference(float scale = 0.125f) const {
     OwnedTensor out(DType::kF32, {rows_used, q->size(1) * 64});
     AttentionPlan used = plan;
     used.rows = rows_used;
-    ref::attention(Stream::cpu(16), q->rows(0, rows_used), kv, used, *sinks, 0.125f, *out);
+    ref::attention(Stream::cpu(16), q->rows(0, rows_used), kv, used, *sinks, scale, *out);
     return out;
   }
 
@@ -153,11 +153,11 @@ struct OnDevice {
                              {static_cast<std::int64_t>(cuda::attention_work_bytes(gpu.stream, plan.work.shape))}, 0);
     plan.work.memory = gpu.upload(*memory).raw();
   }
-  void enqueue() {
+  void enqueue(float scale = 0.125f) {
     cuda::plan_attention(gpu.stream, plan, plan.work, kv.page_size);
     for (int layer = 0; layer < 2; ++layer) {  // the second finds what the first left in the work memory
       cuda::attention(gpu.stream,
-                      {.q = q, .kv = kv, .plan = plan, .work = plan.work, .sinks = sinks, .scale = 0.125f, .out = out});
+                      {.q = q, .kv = kv, .plan = plan, .work = plan.work, .sinks = sinks, .scale = scale, .out = out});
     }
   }
   const Tensor& download() {
@@ -243,6 +243,26 @@ INSTANTIATE_TEST_SUITE_P(
          Case{"maxima_grow", {{900, 300}}, 0, 2, 32, 4},
          Case{"maxima_outgrow_the_first_unit", {{900, 300}, {2000, 50}}, 0, 2, 32, 200},
          Case{"maxima_outgrow_in_decode", {{900, 1}, {9000, 1}}, 0, 2, 32, 200}})),
+    [](const auto& info) { return info.param.name; });
+
+class CudaAttentionScaleInQuery : public ::testing::TestWithParam<Case> {};
+
+// Scores of up to a few tens, and of hundreds, which are outside f32's range as powers of two.
+TEST_P(CudaAttentionScaleInQuery, EqualsTheReference) {
+  const Problem problem(GetParam());
+  OnDevice device(problem, GetParam().kv_heads);
+  device.enqueue(kScaleInQuery);
+  expect_near(device.download(), *problem.run_reference(kScaleInQuery));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, CudaAttentionScaleInQuery,
+    ::testing::ValuesIn(in_both_formats({Case{"one_tile", {{24, 24}}, 0, 1, 32}, Case{"long", {{700, 700}}, 0, 2, 32},
+                                         Case{"small_scores", {{700, 300}}, 0, 2, 32, 0.01f},
+                                         Case{"window_long", {{700, 700}}, 128, 2, 32},
+                                         Case{"mixed", {{3000, 1}, {600, 100}, {70, 70}}, 0, 2, 32},
+                                         Case{"outside_the_range", {{900, 300}}, 0, 2, 32, 40},
+                                         Case{"outside_with_a_window", {{900, 300}}, 128, 2, 32, 40}})),
     [](const auto& info) { return info.param.name; });
 
 class CudaAttentionCaches : public ::testing::TestWithParam<DType> {};

@@ -144,7 +144,7 @@ __device__ inline void prefill_e4m3_init(PrefillE4m3Shared<kKeys>& shared) {
   ptx::barrier_init_fence();
 }
 
-template <int kKeys>
+template <int kKeys, bool kScaled>
 __global__ void __launch_bounds__(PrefillConfig::kThreads, 1)
     attention_prefill_e4m3_kernel(const __grid_constant__ AttentionParams params) {
   extern __shared__ __align__(1024) std::uint8_t raw[];
@@ -165,15 +165,15 @@ __global__ void __launch_bounds__(PrefillConfig::kThreads, 1)
     }
   } else {
     ptx::registers_increase<160>();
-    prefill_consume<kKeys>(shared.wide, params, warpgroup - 1);
+    prefill_consume<kKeys, kScaled>(shared.wide, params, warpgroup - 1);
     ptx::dependents_launch();
   }
 }
 
-template <int kKeys>
+template <int kKeys, bool kScaled>
 void launch_attention_prefill_e4m3_instance(const AttentionParams& params, int blocks, cudaStream_t stream) {
   static_assert(sizeof(PrefillE4m3Shared<kKeys>) <= 227 * 1024);
-  rose::cuda::launch(&attention_prefill_e4m3_kernel<kKeys>, "attention_prefill_e4m3",
+  rose::cuda::launch(&attention_prefill_e4m3_kernel<kKeys, kScaled>, "attention_prefill_e4m3",
                      {.grid = dim3(static_cast<unsigned>(blocks)),
                       .block = dim3(PrefillConfig::kThreads),
                       .shared_bytes = sizeof(PrefillE4m3Shared<kKeys>),

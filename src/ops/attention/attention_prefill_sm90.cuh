@@ -21,6 +21,9 @@
 // whose sum has grown past 2^64 at the end says that it was not enough: its tile is computed again, with running
 // maxima, after the block's other tiles.
 //
+// Where the query carries the scale (scale_log2 is 1) there is no offset at all, and no instruction between a product
+// and its exponential: f32 has room for scores from -44 to 69 (nats), the row's sum tells.
+//
 // What lies past a context's end may be anything, NaN too: scores there are replaced, and values cleared in shared
 // memory, in the one unit that can reach it.
 #pragma once
@@ -100,7 +103,7 @@ __device__ inline int stage_of(int unit) {
 }
 template <int kKeys>
 __device__ inline int parity_of(int unit) {
-  return unit / PrefillUnits<kKeys>::kStages & 1;
+  return static_cast<unsigned>(unit) / PrefillUnits<kKeys>::kStages & 1;
 }
 
 // --- producer
@@ -226,12 +229,12 @@ __device__ inline void mask_scores(Scores<kKeys>& scores, int begin, int positio
   }
 }
 
-// Pairs kFirst .. kLast - 1 of scores become 2^(score * scale - offset).
-template <int kFirst, int kLast, int kKeys>
+// Pairs kFirst .. kLast - 1 of scores become 2^(score * scale - offset), or, kScaled, 2^score.
+template <bool kScaled, int kFirst, int kLast, int kKeys>
 __device__ inline void take_exponentials(Scores<kKeys>& scores, const RowState& state, float scale) {
 #pragma unroll
   for (int i = 2 * kFirst; i < 2 * kLast; ++i) {
-    scores[i] = ptx::exp2_fast(fmaf(scores[i], scale, -state.offset[i / 2 % 2]));
+    scores[i] = ptx::exp2_fast(kScaled ? scores[i] : fmaf(scores[i], scale, -state.offset[i / 2 % 2]));
   }
 }
 template <int kKeys>
@@ -265,6 +268,13 @@ __device__ inline float2 raise_offsets(const Scores<kKeys>& scores, RowState& st
     state.offset[row] = offset;
   }
   return {factor[0], factor[1]};
+}
+
+// No offsets: the factor on sums and outputs so far.
+__device__ inline float2 drop_offsets(RowState& state) {
+  const float2 factor = {ptx::exp2_fast(state.offset[0]), ptx::exp2_fast(state.offset[1])};
+  state.offset[0] = state.offset[1] = 0;
+  return factor;
 }
 
 // Clears a unit's values outside rows [low, high). Every warpgroup writes the same zeros, so each waits for itself
@@ -316,8 +326,8 @@ __device__ inline void store_output(PrefillShared<kKeys>& shared, const Attentio
   }
 }
 
-// What a consumer warpgroup carries from tile to tile.
-template <int kKeys>
+// What a consumer warpgroup carries from tile to tile. kScaled: scale_log2 is 1.
+template <int kKeys, bool kScaled>
 struct PrefillConsumer {
   PrefillShared<kKeys>& shared;
   const AttentionParams& params;
@@ -428,8 +438,8 @@ struct PrefillConsumer {
     ptx::wgmma_commit();
     ptx::wgmma_wait<0>();
     mask(tile(), at, scores);
-    scale_output(raise_offsets<kKeys>(scores, state, scale), out);
-    take_exponentials<0, kKeys / 4, kKeys>(scores, state, scale);
+    scale_output(kScaled ? drop_offsets(state) : raise_offsets<kKeys>(scores, state, scale), out);
+    take_exponentials<kScaled, 0, kKeys / 4, kKeys>(scores, state, scale);
     pack<kKeys>(scores, p);
     clear_stale_values(tile());
     bool ready = false;
@@ -446,12 +456,12 @@ struct PrefillConsumer {
       pass_turn();
       ptx::wgmma_wait<1>();
       if (unit >= masked) mask(tile(), unit, scores);
-      take_exponentials<0, kBeforeWait, kKeys>(scores, state, scale);
+      take_exponentials<kScaled, 0, kBeforeWait, kKeys>(scores, state, scale);
       hold<2 * kBeforeWait, kKeys>(scores, unit);
       ready = unit_ready(unit + 1);
       ptx::wgmma_wait<0>();
       release_unit(unit - 1);
-      take_exponentials<kBeforeWait, kKeys / 4, kKeys>(scores, state, scale);
+      take_exponentials<kScaled, kBeforeWait, kKeys / 4, kKeys>(scores, state, scale);
       pack<kKeys>(scores, p);
     }
     ptx::wgmma_fence();
@@ -464,13 +474,18 @@ struct PrefillConsumer {
     store_output(shared, params, tile(), consumer, out);
   }
 
-  // The tile is to be computed again if a row's sum has grown too large (NaN counts).
+  // The tile is to be computed again if a row's sum has grown too large (NaN counts) or, without offsets, is so small
+  // that what fell below f32's range may have been missed.
   __device__ void mark(const PrefillTile& tile, const Output& out) {
-    const float first = out[PrefillConfig::kSum], second = out[PrefillConfig::kSum + 2];
+    constexpr float kLeast = kScaled ? 0x1p-64f : 0.f, kMost = kScaled ? 0x1p100f : 0x1p64f;
     const int token = first_position(tile) - tile.position;
-    if ((token < tile.tokens && !(first <= 0x1p64f)) || (token + 1 < tile.tokens && !(second <= 0x1p64f))) {
-      const int bit = tile.round % PrefillConfig::kRepeats;
-      atomicOr(&shared.again[bit / 32], 1u << (bit % 32));
+#pragma unroll
+    for (int row = 0; row < 2; ++row) {
+      const float sum = out[PrefillConfig::kSum + 2 * row];
+      if (token + row < tile.tokens && !(sum >= kLeast && sum <= kMost)) {
+        const int bit = tile.round % PrefillConfig::kRepeats;
+        atomicOr(&shared.again[bit / 32], 1u << (bit % 32));
+      }
     }
   }
 
@@ -490,7 +505,7 @@ struct PrefillConsumer {
       ptx::wgmma_wait<0>();
       mask(tile(), unit, scores);
       scale_output(raise_offsets<kKeys>(scores, state, params.scale_log2), out);
-      take_exponentials<0, kKeys / 4, kKeys>(scores, state, params.scale_log2);
+      take_exponentials<false, 0, kKeys / 4, kKeys>(scores, state, params.scale_log2);
       pack<kKeys>(scores, p);
       if (unit == at) clear_stale_values(tile());
       ptx::wgmma_fence();
@@ -504,9 +519,9 @@ struct PrefillConsumer {
   }
 };
 
-template <int kKeys>
+template <int kKeys, bool kScaled>
 __device__ inline void prefill_consume(PrefillShared<kKeys>& shared, const AttentionParams& params, int consumer) {
-  PrefillConsumer<kKeys> own{shared, params, consumer};
+  PrefillConsumer<kKeys, kScaled> own{shared, params, consumer};
   own.begin_turns();
 #pragma unroll 1
   for (; own.wait_tile(); own.release_tile()) own.run();
@@ -529,7 +544,7 @@ __device__ inline void prefill_fill(PrefillShared<kKeys>& shared) {
   ptx::fence_async_shared();
 }
 
-template <int kKeys>
+template <int kKeys, bool kScaled>
 __global__ void __launch_bounds__(PrefillConfig::kThreads, 1)
     attention_prefill_kernel(const __grid_constant__ AttentionParams params) {
   using C = PrefillConfig;
@@ -560,15 +575,15 @@ __global__ void __launch_bounds__(PrefillConfig::kThreads, 1)
     }
   } else {
     ptx::registers_increase<160>();
-    prefill_consume<kKeys>(shared, params, warpgroup - 1);
+    prefill_consume<kKeys, kScaled>(shared, params, warpgroup - 1);
     ptx::dependents_launch();
   }
 }
 
-template <int kKeys>
+template <int kKeys, bool kScaled>
 void launch_attention_prefill_instance(const AttentionParams& params, int blocks, cudaStream_t stream) {
   static_assert(sizeof(PrefillShared<kKeys>) <= 227 * 1024);
-  rose::cuda::launch(&attention_prefill_kernel<kKeys>, "attention_prefill",
+  rose::cuda::launch(&attention_prefill_kernel<kKeys, kScaled>, "attention_prefill",
                      {.grid = dim3(static_cast<unsigned>(blocks)),
                       .block = dim3(PrefillConfig::kThreads),
                       .shared_bytes = sizeof(PrefillShared<kKeys>),

@@ -19,25 +19,29 @@
 
 namespace rose::ops::cuda {
 
+template <class T>
+struct DecodePair {
+  T first, second;
+};
+
 // --- dense
 // ---------------------------------------------------------------------------------------------------------------
 
-// Two features, rows of kUnits units of 16 bytes (the second may be absent), with x of as many: even lanes get the sum
-// of the first, odd ones of the second.
-template <int kUnits>
-__device__ inline float dense_pair(const DecodeThread& thread, const std::uint8_t* rows, bool both, const uint4* x) {
+// Two features of 32 kSteps units of 16 bytes (the last units may be past kUnits), with x of as many: even lanes get
+// the sum of the first, odd ones of the second. rows(step): where this step's 32 units of both features lie.
+template <int kUnits, class Rows>
+__device__ inline float dense_pair(const DecodeThread& thread, const Rows& rows, const uint4* x) {
   constexpr int kSteps = (kUnits + 31) / 32;
   const int lane = thread.lane;
   float sums[2][4] = {};  // two chains
 #pragma unroll 4
   for (int step = 0; step < kSteps; ++step) {
-    const int unit = step * 32 + lane;
-    uint4 first = {0, 0, 0, 0}, second = {0, 0, 0, 0}, inputs = {0, 0, 0, 0};
-    if (unit < kUnits) {
-      inputs = x[unit];
-      first = *reinterpret_cast<const uint4*>(rows + unit * 16);
-      if (both) second = *reinterpret_cast<const uint4*>(rows + (kUnits + unit) * 16);
-    }
+    const bool inside = kUnits % 32 == 0 || step * 32 + lane < kUnits;
+    const int unit = inside ? lane : kUnits - 1 - step * 32;  // past the last: the last, times zero
+    uint4 inputs = x[step * 32 + unit];
+    const DecodePair<const uint4*> at = rows(step);
+    const uint4 first = at.first[unit], second = at.second[unit];
+    if (!inside) inputs = {0, 0, 0, 0};
     const std::uint32_t low[4] = {first.x, second.x, first.y, second.y},
                         high[4] = {first.z, second.z, first.w, second.w};
     ptx::mma_bf16(sums[0], low, inputs.x, inputs.y);

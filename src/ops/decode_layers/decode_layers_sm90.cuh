@@ -87,28 +87,27 @@ struct DecodeRow {
 __device__ inline void decode_load(DecodeLayersShared& shared, const DecodeLayersParams& params, const DecodeRow& row) {
   using S = DecodeLayersKernel;
   using R = DecodeRingShape;
-  DecodeCursor cursor;
-  DecodeStages& stages = shared.stages;
-  load_qkv(stages, cursor, params.layer[0].qkv, row.qkv, 0, R::kEarly);
+  DecodeLoader loader(shared.stages);
+  load_qkv(loader, params.layer[0].qkv, row.qkv, 0, R::kEarly);
   for (int i = 0; i < params.layers; ++i) {
     const DecodeLayerParams& layer = params.layer[i];
-    load_qkv(stages, cursor, layer.qkv, row.qkv, R::kEarly, INT_MAX / R::kQkvRows);
-    load_output(stages, cursor, layer.output, row.features);
+    load_qkv(loader, layer.qkv, row.qkv, R::kEarly, INT_MAX / R::kQkvRows);
+    load_output(loader, layer.output, row.features);
     if (static_cast<int>(blockIdx.x) < params.experts) {
-      load_dense(stages, cursor, false, layer.router + static_cast<long>(blockIdx.x) * S::kHidden, R::kRouterBytes);
+      loader.dense(false, layer.router + static_cast<long>(blockIdx.x) * S::kHidden, R::kRouterBytes);
     }
-    if (i + 1 < params.layers) load_qkv(stages, cursor, params.layer[i + 1].qkv, row.qkv, 0, R::kEarly);
+    if (i + 1 < params.layers) load_qkv(loader, params.layer[i + 1].qkv, row.qkv, 0, R::kEarly);
     ptx::barrier_wait(&shared.routed, i & 1);
     int experts[S::kTop];
 #pragma unroll
     for (int e = 0; e < S::kTop; ++e) experts[e] = shared.experts[e];
     load_scales(shared.gate_up_scales, &shared.gate_up_full, layer.gate_up_scales, experts, 2 * S::kIntermediate,
                 2 * row.features.begin, 2 * row.features.count);
-    load_expert_rows(stages, cursor, layer.gate_up, experts, 2 * S::kIntermediate, 2 * row.features.begin,
+    load_expert_rows(loader, layer.gate_up, experts, 2 * S::kIntermediate, 2 * row.features.begin,
                      2 * row.features.count);
     load_scales(shared.down_scales, &shared.down_full, layer.down_scales, experts, S::kHidden, row.features.begin,
                 row.features.count);
-    load_expert_rows(stages, cursor, layer.down, experts, S::kHidden, row.features.begin, row.features.count);
+    load_expert_rows(loader, layer.down, experts, S::kHidden, row.features.begin, row.features.count);
   }
 }
 
@@ -246,14 +245,20 @@ class DecodeWalk {
     const DecodeFours residual = first ? DecodeFours::read(thread, params_.residual)
                                        : await_residual(thread, packets_ + DecodePackets::kHidden, tag_ - 1);
     norm_row(thread, shared_, residual, weight, params_.epsilon);
+    constexpr int kUnits = S::kHidden / 8;
     for (int slot = 0; slot * R::kQkvRows < row_.qkv.count; ++slot) {
-      const DecodeCursor::Slot at = cursor_.next(R::qkv_in_b(slot));
+      const DecodeSlot at = cursor_.next(R::qkv_in_b(slot));
       const int row = slot * R::kQkvRows;
       const bool halved = row + 2 < row_.qkv.count;  // two warps have a pair each
       const int half = (2 * S::kWarps + thread.warp - row / 2 % S::kWarps) % S::kWarps;
       if (half > (halved ? 1 : 0)) continue;
-      const std::uint8_t* rows = await_slot(shared_.stages, at) + half * 2 * R::kQkvBytes;
-      const float sum = dense_pair<S::kHidden / 8>(thread, rows, true, shared_.x);
+      const auto* rows = reinterpret_cast<const uint4*>(await_slot(shared_.stages, at) + half * 2 * R::kQkvBytes);
+      const float sum = dense_pair<kUnits>(
+          thread,
+          [&](int step) {
+            return DecodePair{rows + step * 32, rows + kUnits + step * 32};
+          },
+          shared_.x);
       free_slot(shared_.stages, at, !halved ? S::kWarps : half == 0 ? S::kWarps / 2 : S::kWarps - S::kWarps / 2);
       const int mine = row + 2 * half + thread.lane;
       if (thread.lane < 2) {
@@ -288,13 +293,35 @@ class DecodeWalk {
           reinterpret_cast<uint2*>(shared_.attended)[pair] = {first, second};
         });
     consumers_sync();
-    for (int slot = 0; slot * R::kOutputRows < row_.features.count; ++slot) {
-      const DecodeCursor::Slot at = cursor_.next(R::output_in_b(slot));
-      if (slot != thread.warp) continue;
-      const float sum = dense_pair<S::kAttended / 8>(thread, await_slot(shared_.stages, at), true, shared_.attended);
-      free_slot(shared_.stages, at, S::kWarps);
-      add_to_residual(thread, sum + bias, DecodePackets::kMiddle);
+    const float sum = output_pair(thread);
+    add_to_residual(thread, sum + bias, DecodePackets::kMiddle);
+  }
+
+  // Both rows of a warp lie in one, two or three slots, 32 units a step. Every warp frees every slot.
+  __device__ float output_pair(const DecodeThread& thread) {
+    const auto slot_of = [&](int slot) { return cursor_.ahead(R::output_in_b(slot), slot / 2); };
+    const int steps = row_.features.count * R::kOutputSteps, first = 2 * thread.warp * R::kOutputSteps;
+    float sum = 0;
+    if (first < steps) {
+      for (int slot = first / R::kOutputSlotSteps; slot * R::kOutputSlotSteps < first + 2 * R::kOutputSteps; ++slot) {
+        await_slot(shared_.stages, slot_of(slot));
+      }
+      const auto at = [&](int step) {
+        const int stage = slot_of(step / R::kOutputSlotSteps).stage;
+        return reinterpret_cast<const uint4*>(shared_.stages.bytes[stage] + step % R::kOutputSlotSteps * R::kStepBytes);
+      };
+      sum = dense_pair<S::kAttended / 8>(
+          thread,
+          [&](int step) {
+            return DecodePair{at(first + step), at(first + R::kOutputSteps + step)};
+          },
+          shared_.attended);
     }
+    const int slots = (steps + R::kOutputSlotSteps - 1) / R::kOutputSlotSteps;
+    for (int slot = 0; slot < slots; ++slot) free_slot(shared_.stages, slot_of(slot));
+    cursor_.skip(false, (slots + 1) / 2);
+    cursor_.skip(true, slots / 2);
+    return sum;
   }
 
   __device__ void route(const DecodeLayerParams& layer) {
@@ -306,9 +333,16 @@ class DecodeWalk {
     const DecodeFours residual = await_residual(thread, packets_ + DecodePackets::kMiddle, tag_);
     norm_row(thread, shared_, residual, weight, params_.epsilon);
     if (has) {
-      const DecodeCursor::Slot at = cursor_.next(false);
+      const DecodeSlot at = cursor_.next(false);
       if (thread.warp == S::kWarps - 1) {
-        const float logit = bias + dense_pair<S::kHidden / 8>(thread, await_slot(shared_.stages, at), false, shared_.x);
+        const auto* row = reinterpret_cast<const uint4*>(await_slot(shared_.stages, at));
+        const float logit =  // odd lanes get it once more
+            bias + dense_pair<S::kHidden / 8>(
+                       thread,
+                       [&](int step) {
+                         return DecodePair{row + step * 32, row + step * 32};
+                       },
+                       shared_.x);
         free_slot(shared_.stages, at, S::kWarps);
         const int copy = thread.lane / 2;
         if (thread.lane % 2 == 0 && copy < DecodePackets::kLogitCopies) {
@@ -337,7 +371,7 @@ class DecodeWalk {
     }
     choose_row(keys, S::kTop, shared_.experts, shared_.weights);
     __syncwarp();
-    if (lane == 0) ptx::barrier_arrive(&shared_.routed);
+    ptx::barrier_arrive_warp(&shared_.routed);
   }
 
   __device__ void gate_up(const DecodeLayerParams& layer, int index) {
@@ -412,7 +446,7 @@ class DecodeWalk {
   __device__ void expert_rows(const DecodeThread& thread, const DecodeScales<kScaleRows>& scales, int rows,
                               const DecodeColumns& x) {
     for (int row = 0; row < rows; row += R::kExpertRows) {
-      const DecodeCursor::Slot at = cursor_.next(true);
+      const DecodeSlot at = cursor_.next(true);
       expert_slot<kScaleRows>(thread, await_slot(shared_.stages, at), scales, row, x, shared_.sums);
       free_slot(shared_.stages, at);
     }
@@ -444,7 +478,7 @@ __device__ inline void decode_setup(DecodeLayersShared& shared, const DecodeLaye
       ptx::barrier_init(&shared.stages.full[stage], 1);
       ptx::barrier_init(&shared.stages.empty[stage], DecodeLayersKernel::kWarps * ptx::kWarpArrivals);
     }
-    ptx::barrier_init(&shared.routed, 1);
+    ptx::barrier_init(&shared.routed, ptx::kWarpArrivals);
     ptx::barrier_init(&shared.gate_up_full, 1);
     ptx::barrier_init(&shared.down_full, 1);
     ptx::barrier_init_fence();

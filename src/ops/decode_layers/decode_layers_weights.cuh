@@ -33,15 +33,20 @@ struct DecodeRingShape {
   using S = DecodeLayersKernel;
   static constexpr int kStages = 4;  // of each ring
   static constexpr int kStageBytes = 16 * S::kHidden / 2;
-  static constexpr int kQkvRows = 4, kOutputRows = 2;  // of a slot
+  static constexpr int kQkvRows = 4;  // of a slot
   static constexpr int kQkvBytes = S::kHidden * 2, kOutputBytes = S::kAttended * 2, kRouterBytes = S::kHidden * 2;
+  // Rows of the output matrix fill slots without regard to where they end: all slots of a block then fit in both rings
+  // before attention has ended.
+  static constexpr int kStepBytes = 512, kOutputSlotSteps = kStageBytes / kStepBytes;
   // A slot of expert rows: four rows of each of the four experts.
   static constexpr int kExpertRows = 4, kExpertBytes = S::kHidden / 2;
-  static_assert(kQkvRows * kQkvBytes <= kStageBytes && kOutputRows * kOutputBytes <= kStageBytes);
+  static_assert(kQkvRows * kQkvBytes <= kStageBytes && kOutputBytes % kStepBytes == 0);
   static_assert(S::kTop * kExpertRows * kExpertBytes == kStageBytes && S::kIntermediate == S::kHidden);
 
   static constexpr int kShareMost = 2 * ((S::kHidden / 2 + S::kBlocksLeast - 1) / S::kBlocksLeast);
   static constexpr int kQkvMost = 2 * ((S::kQkv / 2 + S::kBlocksLeast - 1) / S::kBlocksLeast);
+  static constexpr int kOutputSteps = kOutputBytes / kStepBytes;  // of a row
+  static_assert(kShareMost * kOutputSteps <= 2 * kStages * kOutputSlotSteps);
   static constexpr int kScaleTiles = (S::kHidden + S::kScaleTile - 1) / S::kScaleTile;
   static constexpr int kScaleRow = S::kScaleTile / S::kGroup;  // bytes of a row in a tile
 
@@ -63,17 +68,25 @@ struct DecodeStages {
 };
 
 // Where a warp is in both rings. The loading warp and the others walk the same sequence.
+struct DecodeSlot {
+  int stage, phase;
+};
 class DecodeCursor {
  public:
-  struct Slot {
-    int stage, phase;
-  };
-  __device__ Slot next(bool in_b) {
-    const int n = in_b ? b_ : a_;
-    a_ += in_b ? 0 : 1;
-    b_ += in_b ? 1 : 0;
+  __device__ DecodeSlot next(bool in_b) {
+    const DecodeSlot slot = ahead(in_b, 0);
+    skip(in_b, 1);
+    return slot;
+  }
+  // The slot that the call of next(in_b) after `slots` others will give.
+  __device__ DecodeSlot ahead(bool in_b, int slots) const {
     constexpr int kStages = DecodeRingShape::kStages;
+    const int n = (in_b ? b_ : a_) + slots;
     return {n % kStages + (in_b ? kStages : 0), n / kStages & 1};
+  }
+  __device__ void skip(bool in_b, int slots) {
+    a_ += in_b ? 0 : slots;
+    b_ += in_b ? slots : 0;
   }
 
  private:
@@ -83,56 +96,83 @@ class DecodeCursor {
 // --- loading warp
 // --------------------------------------------------------------------------------------------------------
 
-// Waits until the slot is free, announces `bytes`; then lane 0 may copy.
-__device__ inline DecodeCursor::Slot open_slot(DecodeStages& stages, DecodeCursor& cursor, bool in_b, int bytes) {
-  const DecodeCursor::Slot slot = cursor.next(in_b);
-  ptx::barrier_wait(&stages.empty[slot.stage], slot.phase ^ 1);
-  if (threadIdx.x % 32 == 0) ptx::barrier_arrive_expect(&stages.full[slot.stage], bytes);
-  __syncwarp();
-  return slot;
-}
+class DecodeLoader {
+ public:
+  __device__ explicit DecodeLoader(DecodeStages& stages) : stages_(stages) {}
 
-__device__ inline void load_dense(DecodeStages& stages, DecodeCursor& cursor, bool in_b, const void* from, int bytes) {
-  const DecodeCursor::Slot slot = open_slot(stages, cursor, in_b, bytes);
-  if (threadIdx.x % 32 == 0) {
-    ptx::bulk_load(stages.bytes[slot.stage], from, bytes, &stages.full[slot.stage], ptx::kEvictFirst);
+  // Waits until the next slot is free and announces `bytes`; then any lane may copy to it.
+  __device__ DecodeSlot open(bool in_b, int bytes) {
+    const DecodeSlot slot = cursor_.next(in_b);
+    ptx::barrier_wait(&stages_.empty[slot.stage], slot.phase ^ 1);
+    limit(slot);
+    if (threadIdx.x % 32 == 0) ptx::barrier_arrive_expect(&stages_.full[slot.stage], bytes);
+    __syncwarp();
+    return slot;
   }
-}
+  __device__ void copy(const DecodeSlot& slot, int offset, const void* from, int bytes) {
+    ptx::bulk_load(stages_.bytes[slot.stage] + offset, from, bytes, &stages_.full[slot.stage], ptx::kEvictFirst);
+  }
+  __device__ void dense(bool in_b, const void* from, int bytes) {
+    const DecodeSlot slot = open(in_b, bytes);
+    if (threadIdx.x % 32 == 0) copy(slot, 0, from, bytes);
+  }
 
-__device__ inline void load_qkv(DecodeStages& stages, DecodeCursor& cursor, const std::uint16_t* weight,
-                                const DecodeShare& share, int slot_begin, int slot_end) {
+ private:
+  // More in flight than memory needs to stay busy only makes others wait: packets stand in the same queues.
+  __device__ void limit(const DecodeSlot& slot) {
+    if (opened_ >= kInFlight) ptx::barrier_wait(&stages_.full[slots_[0].stage], slots_[0].phase);
+#pragma unroll
+    for (int i = 0; i + 1 < kInFlight; ++i) slots_[i] = slots_[i + 1];
+    slots_[kInFlight - 1] = slot;
+    ++opened_;
+  }
+
+#ifndef ROSE_IN_FLIGHT
+#define ROSE_IN_FLIGHT 2
+#endif
+  static constexpr int kInFlight = ROSE_IN_FLIGHT;
+  static_assert(kInFlight < DecodeRingShape::kStages, "a barrier that is waited for must still be in its phase");
+  DecodeStages& stages_;
+  DecodeCursor cursor_;
+  DecodeSlot slots_[kInFlight] = {};
+  int opened_ = 0;
+};
+
+__device__ inline void load_qkv(DecodeLoader& loader, const std::uint16_t* weight, const DecodeShare& share,
+                                int slot_begin, int slot_end) {
   using R = DecodeRingShape;
   for (int slot = slot_begin; slot < slot_end && slot * R::kQkvRows < share.count; ++slot) {
     const int row = slot * R::kQkvRows, rows = min(R::kQkvRows, share.count - row);
-    load_dense(stages, cursor, R::qkv_in_b(slot),
-               weight + static_cast<long>(share.begin + row) * DecodeLayersKernel::kHidden, rows * R::kQkvBytes);
+    loader.dense(R::qkv_in_b(slot), weight + static_cast<long>(share.begin + row) * DecodeLayersKernel::kHidden,
+                 rows * R::kQkvBytes);
   }
 }
 
-__device__ inline void load_output(DecodeStages& stages, DecodeCursor& cursor, const std::uint16_t* weight,
-                                   const DecodeShare& share) {
+__device__ inline void load_output(DecodeLoader& loader, const std::uint16_t* weight, const DecodeShare& share) {
   using R = DecodeRingShape;
-  for (int slot = 0; slot * R::kOutputRows < share.count; ++slot) {
-    load_dense(stages, cursor, R::output_in_b(slot),
-               weight + static_cast<long>(share.begin + slot * R::kOutputRows) * DecodeLayersKernel::kAttended,
-               R::kOutputRows * R::kOutputBytes);
+  const auto* rows =
+      reinterpret_cast<const std::uint8_t*>(weight + static_cast<long>(share.begin) * DecodeLayersKernel::kAttended);
+  const int steps = share.count * R::kOutputSteps;
+  for (int slot = 0; slot * R::kOutputSlotSteps < steps; ++slot) {
+    const int step = slot * R::kOutputSlotSteps;
+    loader.dense(R::output_in_b(slot), rows + static_cast<long>(step) * R::kStepBytes,
+                 min(R::kOutputSlotSteps, steps - step) * R::kStepBytes);
   }
 }
 
 // Rows [first, first + rows) of each of the four experts, `out` rows an expert.
-__device__ inline void load_expert_rows(DecodeStages& stages, DecodeCursor& cursor, const std::uint8_t* payload,
+__device__ inline void load_expert_rows(DecodeLoader& loader, const std::uint8_t* payload,
                                         const int (&experts)[DecodeLayersKernel::kTop], int out, int first, int rows) {
   using R = DecodeRingShape;
   for (int row = 0; row < rows; row += R::kExpertRows) {
     const int bytes = min(R::kExpertRows, rows - row) * R::kExpertBytes;
-    const DecodeCursor::Slot slot = open_slot(stages, cursor, true, DecodeLayersKernel::kTop * bytes);
+    const DecodeSlot slot = loader.open(true, DecodeLayersKernel::kTop * bytes);
     const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int e = 0; e < DecodeLayersKernel::kTop; ++e) {
       if (lane != e) continue;
       const long at = static_cast<long>(experts[e]) * out + first + row;
-      ptx::bulk_load(stages.bytes[slot.stage] + e * R::kExpertRows * R::kExpertBytes, payload + at * R::kExpertBytes,
-                     bytes, &stages.full[slot.stage], ptx::kEvictFirst);
+      loader.copy(slot, e * R::kExpertRows * R::kExpertBytes, payload + at * R::kExpertBytes, bytes);
     }
   }
 }
@@ -156,12 +196,12 @@ __device__ inline void load_scales(DecodeScales<kRows>& to, std::uint64_t* full,
 // --- the others
 // ----------------------------------------------------------------------------------------------------------
 
-__device__ inline const std::uint8_t* await_slot(DecodeStages& stages, const DecodeCursor::Slot& slot) {
+__device__ inline const std::uint8_t* await_slot(DecodeStages& stages, const DecodeSlot& slot) {
   ptx::barrier_wait(&stages.full[slot.stage], slot.phase);
   return stages.bytes[slot.stage];
 }
 // By a warp that has read what `shares` of the kWarps warps would have.
-__device__ inline void free_slot(DecodeStages& stages, const DecodeCursor::Slot& slot, int shares = 1) {
+__device__ inline void free_slot(DecodeStages& stages, const DecodeSlot& slot, int shares = 1) {
   __syncwarp();
   ptx::barrier_arrive_warp(&stages.empty[slot.stage], shares);
 }

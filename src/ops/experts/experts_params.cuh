@@ -27,15 +27,14 @@ namespace rose::ops::cuda {
   X(3, 64)                    \
   X(4, 56)                    \
   X(4, 64)                    \
-  X(6, 48)                    \
-  X(10, 32)
+  X(6, 48)
 
 constexpr __host__ __device__ int expert_shape(int parts, int n) { return parts * 256 + n; }
 constexpr __host__ __device__ int expert_shape_rows(int shape) { return shape / 256 * (shape % 256); }
 
-// Many rows of an expert: weights are unpacked once for up to 320 rows.
+// Many rows of an expert: weights are unpacked once for up to 288 rows.
 struct ExpertWide {
-  static constexpr int kRows = 320, kSlotRows = 128, kStages = 3, kXStages = 5;
+  static constexpr int kRows = 288, kSlotRows = 128, kStages = 3, kXStages = 5;
   static constexpr int kBlocks = 1, kRegisters = 240,
                        kLoadRegisters = 24;  // 2 x 240 + 24 = 3 x 168 at entry
 };

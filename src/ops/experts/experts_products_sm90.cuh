@@ -41,8 +41,9 @@ template <ExpertForm kForm, class Shape>
 struct ProductConfig {
   static constexpr bool kFp8 = kForm == ExpertForm::kFp8;
   static constexpr int kJoin = kFp8 ? 1 : 2;  // steps whose sums share their scales: one stage of weights
-  static constexpr int kStages = Shape::kStages, kXStages = Shape::kXStages * 2 / kJoin;
-  static constexpr int kRows = Shape::kRows, kSlotRows = Shape::kSlotRows;
+  static constexpr int kStages = Shape::kStages, kXStages = Shape::kXStages;
+  static constexpr int kRows = Shape::kRows;
+  static constexpr int kSlotRows = kRows < Shape::kSlotRows * 2 / kJoin ? kRows : Shape::kSlotRows * 2 / kJoin;
   static constexpr int kFeatures = 128;
   static constexpr int kRowBytes = 128;
   static constexpr int kWeightBytes = kFeatures * kRowBytes;
@@ -60,7 +61,7 @@ struct alignas(1024) ProductShared {
   std::uint32_t ones;  // 0x01010101 that the compiler does not see: as a constant it takes a register a use
   uint2 table[16];     // by shift: e4m3 bytes of the eight magnitudes
   std::uint64_t full[C::kStages], empty[C::kStages];
-  std::uint64_t x_full[C::kXStages], x_empty[C::kXStages];
+  std::uint64_t x_full[C::kXStages], x_scaled[C::kXStages], x_empty[C::kXStages];
 };
 
 struct ProductTile {
@@ -91,15 +92,13 @@ __device__ inline int made_here(int value) {
   return value;
 }
 
-// gridDim.x, read where it stands, for the same reason.
-__device__ inline unsigned grid_here() {
+__device__ inline unsigned grid_here() {  // gridDim.x, read where it stands
   unsigned blocks;
   asm volatile("mov.u32 %0, %%nctaid.x;" : "=r"(blocks));
   return blocks;
 }
 
-// One thread. Weights and their scales, the last stage of a tile first: the half one, where `in` has an odd number of
-// steps.
+// One thread. Weights and their scales.
 template <class C>
 __device__ __forceinline__ void load_weights(ProductShared<C>& shared, const ExpertProduct& params, unsigned count,
                                              int steps) {
@@ -108,41 +107,38 @@ __device__ __forceinline__ void load_weights(ProductShared<C>& shared, const Exp
     const ProductTile tile = product_tile(params, index);
     const int stages = (steps + C::kJoin - 1) / C::kJoin;
     // Offsets, because addresses would take more than the few registers of this warp.
-    const unsigned scales = static_cast<unsigned>(tile.expert * stages * params.out_padded + tile.column);
+    unsigned scales = static_cast<unsigned>(tile.expert * stages * params.out_padded + tile.column);
     const unsigned bases = static_cast<unsigned>((tile.expert * params.out_padded + tile.column) / 128 * stages);
-    float base = __ldg(params.weight_bases + bases + stages - 1);
+    float base = __ldg(params.weight_bases + bases);
 #pragma unroll 1
     for (int i = 0; i < stages; ++i, ring.advance()) {
-      const int stage = i == 0 ? stages - 1 : i - 1;
       ptx::barrier_wait(&shared.empty[ring.stage], ring.phase ^ 1);
       std::uint64_t* full = &shared.full[ring.stage];
       shared.bases[ring.stage] = base;
       ptx::barrier_arrive_expect(full, C::kWeightBytes + C::kScaleBytes);
-      ptx::tma_load_3d(&params.weight, full, shared.weight[ring.stage], stage * 128, tile.column, tile.expert);
+      ptx::tma_load_3d(&params.weight, full, shared.weight[ring.stage], i * 128, tile.column, tile.expert);
       if (!C::kFp8) {
-        copy_bulk(full, shared.scales[ring.stage],
-                  params.weight_scales + (scales + static_cast<unsigned>(stage * params.out_padded)) * 8UL,
-                  C::kScaleBytes);
+        copy_bulk(full, shared.scales[ring.stage], params.weight_scales + scales * 8UL, C::kScaleBytes);
+        scales += static_cast<unsigned>(params.out_padded);
       }
-      base = __ldg(params.weight_bases + bases + min(i, stages - 1));
+      base = __ldg(params.weight_bases + bases + min(i + 1, stages - 1));
     }
   }
 }
 
-// One thread. Rows of x with their scales, or activations: for every stage of weights, in their order, part by part.
+// One thread. Rows of x with their scales, or activations: for every stage of weights, as many parts as a slot holds at
+// a time. What can be had again is found anew: this warp has few registers.
 template <ExpertStage kStage, class C>
 __device__ __forceinline__ void load_rows(ProductShared<C>& shared, const ExpertProduct& params, unsigned count) {
-  // What can be had again is found anew: this warp has few registers.
-  const auto steps = [&] { return (made_here(params.in) + 127) / 128; };
   ptx::Ring<C::kXStages> ring;
   for (unsigned index = blockIdx.x; index < count; index += grid_here()) {
     const ProductTile tile = product_tile(params, index);
-    int step = (steps() - 1) / C::kJoin * C::kJoin;
-    do {
+#pragma unroll 1
+    for (int step = 0; step < (made_here(params.in) + 127) / 128; step += C::kJoin) {
 #pragma unroll 1
       for (int done = 0; done < expert_shape_rows(tile.shape); ring.advance()) {
-        const int n = made_here(tile.shape) & 255, together = C::kSlotRows / n * n,
-                  rows = min(expert_shape_rows(made_here(tile.shape)) - done, together), from = tile.position + done;
+        const int n = made_here(tile.shape) & 255, from = tile.position + done,
+                  rows = min(expert_shape_rows(made_here(tile.shape)) - done, C::kSlotRows / n * n);
         ptx::barrier_wait(&shared.x_empty[ring.stage], ring.phase ^ 1);
         std::uint64_t* full = &shared.x_full[ring.stage];
         ptx::barrier_arrive_expect(full, rows * (128 * C::kJoin + (kStage == ExpertStage::kGateUp ? 4 : 0)));
@@ -157,8 +153,7 @@ __device__ __forceinline__ void load_rows(ProductShared<C>& shared, const Expert
         }
         done += rows;
       }
-      step = step + C::kJoin < steps() ? step + C::kJoin : 0;
-    } while (step != (steps() - 1) / C::kJoin * C::kJoin);
+    }
   }
 }
 
@@ -214,6 +209,35 @@ __device__ __forceinline__ void product_weights(const ProductShared<C>& shared, 
   }
 }
 
+// One warp, in gate_up: the scales of x times the weights' base, once a block and not once a warp.
+template <class C>
+__device__ __forceinline__ void scale_rows(ProductShared<C>& shared, const ExpertProduct& params, unsigned count) {
+  ptx::Ring<C::kStages> weights;
+  ptx::Ring<C::kXStages> x;
+  for (unsigned index = blockIdx.x; index < count; index += gridDim.x) {
+    const int shape = product_tile(params, index).shape;
+#pragma unroll 1
+    for (int step = 0; step < (made_here(params.in) + 127) / 128; step += C::kJoin, weights.advance()) {
+      ptx::barrier_wait(&shared.full[weights.stage], weights.phase);
+      const float base = shared.bases[weights.stage], scale = C::kFp8 ? base : -base;
+      __syncwarp();
+      ptx::barrier_arrive_warp(&shared.empty[weights.stage]);
+#pragma unroll 1
+      for (int done = 0; done < expert_shape_rows(shape); x.advance()) {
+        const int n = made_here(shape) & 255,
+                  rows = min(expert_shape_rows(made_here(shape)) - done, C::kSlotRows / n * n);
+        ptx::barrier_wait(&shared.x_full[x.stage], x.phase);
+#pragma unroll 1
+        for (int i = threadIdx.x % 32; i < rows; i += 32) shared.x_scales[x.stage][i] *= scale;
+        done += rows;
+        ptx::fence_async_shared();  // the next copy writes there
+        __syncwarp();
+        ptx::barrier_arrive_warp(&shared.x_scaled[x.stage]);
+      }
+    }
+  }
+}
+
 // --- products
 // ------------------------------------------------------------------------------------------------------------
 
@@ -226,10 +250,7 @@ __device__ __forceinline__ void promote(float (&sums)[kN / 2], float (&total)[kN
 #pragma unroll
   for (int c = 0; c < kN / 8; ++c) {
     float2 scale = {base, base};
-    if (kStage == ExpertStage::kGateUp) {
-      const float2 row = *reinterpret_cast<const float2*>(x_scales + c * 8);
-      scale = {row.x * base, row.y * base};
-    }
+    if (kStage == ExpertStage::kGateUp) scale = *reinterpret_cast<const float2*>(x_scales + c * 8);  // base in it
     total[c * 4] = fmaf(sums[c * 4], scale.x, total[c * 4]);
     total[c * 4 + 1] = fmaf(sums[c * 4 + 1], scale.y, total[c * 4 + 1]);
     total[c * 4 + 2] = fmaf(sums[c * 4 + 2], scale.x, total[c * 4 + 2]);
@@ -273,11 +294,12 @@ __device__ __forceinline__ void product_join(ProductShared<C>& shared, ProductRi
   std::uint32_t a[kHalves][4][4];
   float sums[2][kN / 2];
   constexpr int kTogether = C::kSlotRows / kN;  // parts in a slot of x
-  int slots[(kParts + kTogether - 1) / kTogether];
+  int slots[(kParts + kTogether - 1) / kTogether], phases[(kParts + kTogether - 1) / kTogether];
   std::uint32_t low = 0;  // of the slot's first part
   const auto wait_for_x = [&](int part) {
     if (part % kTogether != 0) return;
     slots[part / kTogether] = rings.x.stage;
+    phases[part / kTogether] = rings.x.phase;
     low = descriptor_low(shared.x) + static_cast<unsigned>(rings.x.stage) * (sizeof(shared.x[0]) / 16);
     ptx::barrier_wait(&shared.x_full[rings.x.stage], rings.x.phase);
     rings.x.advance();
@@ -286,6 +308,9 @@ __device__ __forceinline__ void product_join(ProductShared<C>& shared, ProductRi
   const float base = shared.bases[stage], scale = C::kFp8 ? base : -base;
   const auto finish = [&](int part) {
     const int slot = slots[part / kTogether];
+    if (kStage == ExpertStage::kGateUp && part % kTogether == 0) {
+      ptx::barrier_wait(&shared.x_scaled[slot], phases[part / kTogether]);
+    }
     promote<kStage, kN>(sums[part % 2], total[part], &shared.x_scales[slot][part % kTogether * kN + lane.t * 2], scale);
     if (part % kTogether != kTogether - 1 && part != kParts - 1) return;
     __syncwarp();
@@ -433,14 +458,14 @@ __device__ __forceinline__ void product_run(ProductShared<C>& shared, const Expe
     }
     const std::uint32_t ones = shared.ones;
     const int steps = (params.in + 127) / 128, stages = steps / C::kJoin;
-    if (C::kJoin == 2 && steps % 2 == 1)
-      product_join<kStage, C, kParts, kN, 1>(shared, rings, ProductLane(made_here(threadIdx.x)), ones, total);
 #pragma unroll 1
     for (int i = 0; i < stages; ++i) {
       // Where totals fill the registers, a stage finds its lane's addresses anew.
       const ProductLane stage_lane(kParts * kN >= 224 ? made_here(threadIdx.x) : static_cast<int>(threadIdx.x));
       product_join<kStage, C, kParts, kN, C::kJoin>(shared, rings, stage_lane, ones, total);
     }
+    if (C::kJoin == 2 && steps % 2 == 1)
+      product_join<kStage, C, kParts, kN, 1>(shared, rings, ProductLane(made_here(threadIdx.x)), ones, total);
     const ProductTile tile = product_tile(params, static_cast<unsigned>(made_here(static_cast<int>(index))));
     const ProductLane out_lane(made_here(threadIdx.x));
     if constexpr (kStage == ExpertStage::kGateUp) {
@@ -471,7 +496,7 @@ __device__ inline float e2m1_magnitude(int code) {
   return code < 2 ? 0.5f * code : (1.f + 0.5f * (code & 1)) * (1 << (code / 2 - 1));
 }
 
-template <class C>
+template <ExpertStage kStage, class C>
 __device__ inline void product_setup(ProductShared<C>& shared) {
   for (int i = threadIdx.x; i < 16 * 4; i += C::kThreads) {  // two codes at shift i / 4 - 8: exact in e4m3
     const float power = __int_as_float((i / 4 - 8 + 127) << 23);
@@ -482,10 +507,11 @@ __device__ inline void product_setup(ProductShared<C>& shared) {
   shared.ones = 0x01010101u;
   for (int stage = 0; stage < C::kStages; ++stage) {
     ptx::barrier_init(&shared.full[stage], 1);
-    ptx::barrier_init(&shared.empty[stage], 8 * ptx::kWarpArrivals);
+    ptx::barrier_init(&shared.empty[stage], (kStage == ExpertStage::kGateUp ? 9 : 8) * ptx::kWarpArrivals);
   }
   for (int stage = 0; stage < C::kXStages; ++stage) {
     ptx::barrier_init(&shared.x_full[stage], 1);
+    ptx::barrier_init(&shared.x_scaled[stage], ptx::kWarpArrivals);
     ptx::barrier_init(&shared.x_empty[stage], 8 * ptx::kWarpArrivals);
   }
   ptx::barrier_init_fence();
@@ -499,7 +525,7 @@ __global__ void __launch_bounds__(ProductConfig<kForm, Shape>::kThreads, Shape::
   using C = ProductConfig<kForm, Shape>;
   extern __shared__ __align__(1024) std::uint8_t memory[];  // aligned by its declaration: an address of known space
   auto& shared = *reinterpret_cast<ProductShared<C>*>(memory);
-  product_setup<C>(shared);
+  product_setup<kStage, C>(shared);
   __syncthreads();
   ptx::dependents_launch();
   const unsigned count =
@@ -507,10 +533,13 @@ __global__ void __launch_bounds__(ProductConfig<kForm, Shape>::kThreads, Shape::
   const int steps = (params.in + 127) / 128;
   if (threadIdx.x >= 256) {
     ptx::registers_decrease<Shape::kLoadRegisters>();
-    if (threadIdx.x == 256) load_weights<C>(shared, params, count, steps);
-    if (threadIdx.x == 288) {
+    if (threadIdx.x == 256) {
+      load_weights<C>(shared, params, count, steps);
+    } else if (threadIdx.x == 288) {
       ptx::dependency_wait();
       load_rows<kStage, C>(shared, params, count);
+    } else if (kStage == ExpertStage::kGateUp && threadIdx.x / 32 == 10) {
+      scale_rows<C>(shared, params, count);
     }
   } else {
     ptx::registers_increase<Shape::kRegisters>();

@@ -13,14 +13,15 @@ namespace {
 
 // --- sort
 
-constexpr int kSortThreads = 1024;
+constexpr int kFewSortThreads = 256, kSortThreads = 1024;
 constexpr int kBatch = 8;  // entries that a thread has in flight
 
-// Entries begin + i kSortThreads; -1 past the end.
+// Entries begin + i kThreads; -1 past the end.
+template <int kThreads>
 __device__ void read_experts(const ExpertSort& params, int begin, int entries, int (&chosen)[kBatch]) {
 #pragma unroll
   for (int i = 0; i < kBatch; ++i) {
-    const int entry = begin + i * kSortThreads;
+    const int entry = begin + i * kThreads;
     chosen[i] = entry < entries ? params.experts[entry] : -1;
   }
 }
@@ -29,8 +30,9 @@ __device__ void read_experts(const ExpertSort& params, int begin, int entries, i
 struct SortSums {
   int mine_before, mine, less;
 };
+template <int kThreads>
 __device__ SortSums sum_block(int mine, int less) {
-  __shared__ int2 warps[kSortThreads / 32];
+  __shared__ int2 warps[kThreads / 32];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   int sum = mine;
   for (int offset = 1; offset < 32; offset *= 2) {
@@ -41,7 +43,7 @@ __device__ SortSums sum_block(int mine, int less) {
   if (lane == 31) warps[warp] = {sum, less_of_warp};
   __syncthreads();
   SortSums sums{sum - mine, 0, 0};
-  for (int w = 0; w < kSortThreads / 32; ++w) {
+  for (int w = 0; w < kThreads / 32; ++w) {
     const int2 other = warps[w];
     sums.mine_before += w < warp ? other.x : 0;
     sums.mine += other.x;
@@ -71,16 +73,18 @@ __device__ int narrowest_shape(int rows) {
 
 // One block: counts the entries of every expert and spreads the rows of each evenly over its tiles. With the largest
 // tiles first, blocks that take every n-th tile end within one small tile of each other.
+template <int kThreads>
 __device__ void write_tiles(const ExpertSort& params) {
+  static_assert(kThreads >= ExpertSort::kExpertsMax);
   constexpr int kUnit = ExpertSort::kRunAlignment;
   __shared__ int counts[ExpertSort::kExpertsMax];
   __shared__ int2 cuts[ExpertSort::kExpertsMax];  // tiles, and what orders them
   const int expert = threadIdx.x, entries = params.rows * params.k;
   if (expert < ExpertSort::kExpertsMax) counts[expert] = 0;
   __syncthreads();
-  for (int begin = threadIdx.x; begin < entries; begin += kBatch * kSortThreads) {
+  for (int begin = threadIdx.x; begin < entries; begin += kBatch * kThreads) {
     int chosen[kBatch];
-    read_experts(params, begin, entries, chosen);
+    read_experts<kThreads>(params, begin, entries, chosen);
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
       const int held = chosen[i] - params.first_expert;
@@ -112,30 +116,31 @@ __device__ void write_tiles(const ExpertSort& params) {
 // --- places
 
 // A block an expert, which deals out places in the order of its threads, and one that writes the tiles.
-__global__ void __launch_bounds__(kSortThreads) expert_sort_kernel(const ExpertSort params) {
+template <int kThreads>
+__global__ void __launch_bounds__(kThreads) expert_sort_kernel(const ExpertSort params) {
   ptx::dependency_wait();
   ptx::dependents_launch();
   const int entries = params.rows * params.k, expert = static_cast<int>(blockIdx.x);
-  if (expert == params.experts_held) return write_tiles(params);
+  if (expert == params.experts_held) return write_tiles<kThreads>(params);
   const int own = params.first_expert + expert, last = params.first_expert + params.experts_held;
-  const bool read_once = entries <= kBatch * kSortThreads;
+  const bool read_once = entries <= kBatch * kThreads;
   int chosen[kBatch], mine = 0, less = 0;
-  for (int begin = threadIdx.x; begin < entries; begin += kBatch * kSortThreads) {
-    read_experts(params, begin, entries, chosen);
+  for (int begin = threadIdx.x; begin < entries; begin += kBatch * kThreads) {
+    read_experts<kThreads>(params, begin, entries, chosen);
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
       mine += chosen[i] == own;
       less += chosen[i] >= params.first_expert && chosen[i] < own;
     }
   }
-  const SortSums sums = sum_block(mine, less);
+  const SortSums sums = sum_block<kThreads>(mine, less);
   int place = run_start(sums.less, expert) + sums.mine_before;
   if (mine == 0 && expert > 0) return;
-  for (int begin = threadIdx.x; begin < entries; begin += kBatch * kSortThreads) {
-    if (!read_once) read_experts(params, begin, entries, chosen);
+  for (int begin = threadIdx.x; begin < entries; begin += kBatch * kThreads) {
+    if (!read_once) read_experts<kThreads>(params, begin, entries, chosen);
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
-      const int entry = begin + i * kSortThreads;
+      const int entry = begin + i * kThreads;
       if (chosen[i] == own) {
         params.positions[entry] = place;
         params.sorted_weights[place++] = params.weights[entry];
@@ -154,10 +159,11 @@ __device__ void read_positions(const int* positions, long row, int k, int (&plac
   for (int i = 0; i < ExpertSort::kTop; ++i) places[i] = i < k ? positions[row * k + i] : -1;
 }
 
-constexpr int kQuantizeThreads = 128;
+constexpr int kQuantizeFewRows = 512;  // for which a warp takes one group, so that none waits for a second load
 
 // A block a row; a warp takes groups of 256, eight numbers a lane. The scale is the largest magnitude / 448.
-__global__ void __launch_bounds__(kQuantizeThreads) expert_quantize_kernel(const ExpertQuantize params) {
+template <int kThreads>
+__global__ void __launch_bounds__(kThreads) expert_quantize_kernel(const ExpertQuantize params) {
   ptx::dependency_wait();
   ptx::dependents_launch();
   const long row = blockIdx.x;
@@ -166,7 +172,7 @@ __global__ void __launch_bounds__(kQuantizeThreads) expert_quantize_kernel(const
   read_positions(params.positions, row, params.k, places);
   // Inputs 8 l.. of a step, 32 t + 8 w.., stand at 32 w + 4 t.. and 32 w + 16 + 4 t.. (experts_products_sm90.cuh).
   const int within = lane % 4 * 32 + lane % 16 / 4 * 4;
-  for (int group = threadIdx.x / 32; group * 2 < steps; group += kQuantizeThreads / 32) {
+  for (int group = threadIdx.x / 32; group * 2 < steps; group += kThreads / 32) {
     const int column = group * 256 + lane * 8, step = group * 2 + lane / 16;
     uint4 bits = {0, 0, 0, 0};
     if (column < params.hidden) bits = *reinterpret_cast<const uint4*>(params.x + row * params.hidden + column);
@@ -235,17 +241,19 @@ __global__ void __launch_bounds__(kCombineThreads) expert_combine_kernel(const E
 }  // namespace
 
 void launch_expert_sort(const ExpertSort& params, cudaStream_t stream) {
-  rose::cuda::launch(&expert_sort_kernel, "expert_sort",
+  const bool few = params.rows * params.k <= kBatch * kFewSortThreads;
+  rose::cuda::launch(few ? &expert_sort_kernel<kFewSortThreads> : &expert_sort_kernel<kSortThreads>, "expert_sort",
                      {.grid = dim3(static_cast<unsigned>(params.experts_held + 1)),
-                      .block = dim3(kSortThreads),
+                      .block = dim3(few ? kFewSortThreads : kSortThreads),
                       .overlap_previous = true},
                      stream, params);
 }
 
 void launch_expert_quantize(const ExpertQuantize& params, cudaStream_t stream) {
+  const bool few = params.rows <= kQuantizeFewRows;
   rose::cuda::launch(
-      &expert_quantize_kernel, "expert_quantize",
-      {.grid = dim3(static_cast<unsigned>(params.rows)), .block = dim3(kQuantizeThreads), .overlap_previous = true},
+      few ? &expert_quantize_kernel<384> : &expert_quantize_kernel<128>, "expert_quantize",
+      {.grid = dim3(static_cast<unsigned>(params.rows)), .block = dim3(few ? 384 : 128), .overlap_previous = true},
       stream, params);
 }
 

@@ -78,13 +78,14 @@ __device__ inline void rope_append_heads(const RopeAppendParams& params, std::in
   unpack(low_bits, low);
   unpack(high_bits, high);
   const bool rotates = head < params.heads + params.kv_heads;
+  const float factor = head < params.heads ? params.query_factor : 1.f;
 #pragma unroll
   for (int i = 0; i < kPairs; ++i) {
     const float cosine = __shfl_sync(0xffffffffu, own_cosine, unit * kPairs + i);
     const float sine = __shfl_sync(0xffffffffu, own_sine, unit * kPairs + i);
     const float x = low[i], y = high[i];
-    low[i] = rotates ? x * cosine - y * sine : x;
-    high[i] = rotates ? y * cosine + x * sine : y;
+    low[i] = rotates ? (x * cosine - y * sine) * factor : x;
+    high[i] = rotates ? (y * cosine + x * sine) * factor : y;
   }
   void* target = inside ? target_of<T>(params, row, head, slot) : nullptr;
   if (target == nullptr) return;

@@ -24,6 +24,7 @@ struct Rope {
   explicit Rope(const RopeConfig& config);
   std::vector<float> frequencies;  // [head_dim / 2]
   float concentration = 1;         // 0.1 ln(factor) + 1
+  float query_factor = 1;          // on q alone, before it is rounded: attention's scale (kScaleInQuery)
   Tensor table;                    // on a GPU: f32 copy of frequencies
 };
 

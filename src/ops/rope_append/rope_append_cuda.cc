@@ -27,6 +27,7 @@ void rope_append(const Stream& stream, const Tensor& qkv, const Tensor& position
   params.slots = slots.as<std::int32_t>();
   params.frequencies = rope.table.as<float>();
   params.concentration = rope.concentration;
+  params.query_factor = rope.query_factor;
   params.q = bits_of(q);
   params.keys = kv.keys.raw();
   params.values = kv.values.raw();

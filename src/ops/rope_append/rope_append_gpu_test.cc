@@ -30,6 +30,7 @@ struct Case {
   int first_position, step;
   double factor = 32;
   DType cache = DType::kBf16;
+  float query_factor = 1;
 };
 
 std::vector<std::int32_t> shuffled(int count) {
@@ -49,6 +50,7 @@ struct Problem {
         q(DType::kBf16, {c.rows, c.heads, kDim}),
         keys(c.cache, {c.pages, c.kv_heads, c.page_size, kDim}),
         values(c.cache, {c.pages, c.kv_heads, c.page_size, kDim}) {
+    rope.query_factor = c.query_factor;
     std::vector<std::int32_t> at, to = shuffled(c.pages * c.page_size);
     for (int r = 0; r < c.rows; ++r) at.push_back(c.first_position + r * c.step);
     to.resize(static_cast<std::size_t>(c.rows));
@@ -112,6 +114,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, CudaRopeAppend,
                                            Case{"an_eighth_of_the_heads", 65, 8, 1, 64, 2, 126, 1},
                                            Case{"odd_heads", 5, 3, 3, 8, 2, 1000, 1},
                                            Case{"plain_rope", 9, 16, 2, 16, 2, 90000, 11, 1},
+                                           Case{"scaled_queries", 70, 64, 8, 32, 5, 0, 1, 32, DType::kBf16, 0.18f},
                                            Case{"e4m3", 70, 64, 8, 32, 5, 0, 1, 32, DType::kF8E4M3},
                                            Case{"e4m3_one_row", 1, 64, 8, 32, 2, 0, 1, 32, DType::kF8E4M3},
                                            Case{"e4m3_all_over", 200, 8, 1, 32, 7, 3, 655, 32, DType::kF8E4M3},

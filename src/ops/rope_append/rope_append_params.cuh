@@ -22,6 +22,7 @@ struct RopeAppendParams {
   std::int64_t qkv_stride;  // elements
   std::int64_t slots_all;
   float concentration;
+  float query_factor;
   int rows, heads, kv_heads, page_size;
 };
 void launch_rope_append(const RopeAppendParams& params, cudaStream_t stream);

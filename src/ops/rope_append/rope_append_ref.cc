@@ -64,6 +64,7 @@ void rope_append(const Stream& stream, const Tensor& qkv, const Tensor& position
       read_row(qkv, r, h * head_dim, head_dim, x.data());
       angles.rotate(x.data(), rope.frequencies.size());
       if (h < heads) {
+        for (std::int64_t d = 0; d < head_dim; ++d) x[static_cast<std::size_t>(d)] *= rope.query_factor;
         write_row(q_rows, r, h * head_dim, head_dim, x.data());
       } else {
         write_cache_row(keys, kv.element(slot, h - heads) / head_dim, head_dim, x.data());

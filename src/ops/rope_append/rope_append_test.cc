@@ -147,6 +147,19 @@ TEST(RopeAppend, ScoresDependOnTheDistanceOfPositions) {
   EXPECT_NEAR(score(near), score(far), 64 * 16 * 2 * 3.1e-5);
 }
 
+TEST(RopeAppend, TheQueryFactorIsOnQueriesAlone) {
+  const Scene plain(DType::kF32, DType::kF32, {3, 10}, {0, 1});
+  Scene scaled(DType::kF32, DType::kF32, {3, 10}, {0, 1});
+  scaled.rope.query_factor = 0.25f;  // exact
+  rope_append(Stream::cpu(2), *scaled.qkv, *scaled.positions, *scaled.slots, scaled.rope, scaled.kv, *scaled.q);
+  for (std::int64_t i = 0; i < 2 * Scene::kHeads * 64; ++i)
+    ASSERT_EQ(testing::element(*scaled.q, i), testing::element(*plain.q, i) / 4) << i;
+  for (std::int64_t i = 0; i < Scene::kKvHeads * 64; ++i)
+    ASSERT_EQ(testing::element(*scaled.keys, Scene::cached(1, i / 64, i % 64)),
+              testing::element(*plain.keys, Scene::cached(1, i / 64, i % 64)))
+        << i;
+}
+
 TEST(RopeAppend, ValuesAreCopiedAndOtherSlotsStayUntouched) {
   const Scene scene(DType::kF32, DType::kBf16, {7, 8}, {2, 9});
   for (std::int64_t slot = 0; slot < Scene::kPages * Scene::kPageSize; ++slot) {
