@@ -267,7 +267,7 @@ __device__ inline void take_newest(const DecodeThread& thread, const DecodeLayer
   if (has && own >= 8) values.rows[1] = value;
 }
 
-// All threads: waits for q, k and v of the block's KV head. Before, a row of every block that has some of them.
+// All threads: q, k and v of the block's KV head.
 __device__ inline void gather_qkv(const DecodeThread& thread, const DecodeLayersParams& params, std::uint32_t tag,
                                   int kv_head, DecodeQkv& to) {
   using S = DecodeLayersKernel;
@@ -278,9 +278,7 @@ __device__ inline void gather_qkv(const DecodeThread& thread, const DecodeLayers
     const int other = row - kQueries;
     return (S::kHeads + other / S::kHeadDim * S::kKvHeads + kv_head) * S::kHeadDim + other % S::kHeadDim;
   };
-  constexpr int kRows = (S::kGroupHeads + 2) * S::kHeadDim, kStep = 32;
-  static_assert(S::kQkv / S::kBlocksMost >= kStep && S::kHeadDim % kStep == 0, "a block has more rows than a step");
-  if (thread.index < kRows / kStep) await_first(packets + row_of(thread.index * kStep + kStep - 1), tag);
+  constexpr int kRows = (S::kGroupHeads + 2) * S::kHeadDim;
   consumers_sync();
   gather_pairs<kRows / 2>(
       thread.index, tag, [&](int pair) { return packets + row_of(2 * pair); },

@@ -21,18 +21,6 @@ __device__ inline void publish(DecodePacket* to, float value, std::uint32_t tag)
 
 __device__ inline std::uint32_t tag_of(DecodePacket packet) { return static_cast<std::uint32_t>(packet >> 32); }
 
-// Many readers that ask for much at every turn keep L2 so busy that nothing arrives. So they wait for one packet of
-// each block that has to write, and only then ask for all.
-__device__ inline void await_first(const DecodePacket* from, std::uint32_t tag) {
-#ifdef ROSE_NO_FIRST
-  return;
-#endif
-  DecodePacket packet;
-  do {
-    asm volatile("ld.relaxed.gpu.global.b64 %0, [%1];" : "=l"(packet) : "l"(from) : "memory");
-  } while (tag_of(packet) != tag);
-}
-
 // kCount pairs of neighbouring packets, from wherever at(pair) says, by all threads together: take(turn, pair, first,
 // second) is called once for each, by one of them, pair = thread + turn * kConsumers. All are in flight at once, and
 // neighbours ask for neighbours.

@@ -96,7 +96,6 @@ __device__ inline void decode_load(DecodeLayersShared& shared, const DecodeLayer
     if (static_cast<int>(blockIdx.x) < params.experts) {
       loader.dense(false, layer.router + static_cast<long>(blockIdx.x) * S::kHidden, R::kRouterBytes);
     }
-    if (i + 1 < params.layers) load_qkv(loader, params.layer[i + 1].qkv, row.qkv, 0, R::kEarly);
     ptx::barrier_wait(&shared.routed, i & 1);
     int experts[S::kTop];
 #pragma unroll
@@ -105,6 +104,8 @@ __device__ inline void decode_load(DecodeLayersShared& shared, const DecodeLayer
                 2 * row.features.begin, 2 * row.features.count);
     load_expert_rows(loader, layer.gate_up, experts, 2 * S::kIntermediate, 2 * row.features.begin,
                      2 * row.features.count);
+    // For the time in which gate_up comes to its end and the blocks exchange activations.
+    if (i + 1 < params.layers) load_qkv(loader, params.layer[i + 1].qkv, row.qkv, 0, R::kEarly);
     load_scales(shared.down_scales, &shared.down_full, layer.down_scales, experts, S::kHidden, row.features.begin,
                 row.features.count);
     load_expert_rows(loader, layer.down, experts, S::kHidden, row.features.begin, row.features.count);
@@ -132,16 +133,9 @@ struct DecodeFours {
   }
 };
 
-// The last pair of features of block `block`.
-__device__ inline int last_pair_of(int block) {
-  const DecodeShare share(DecodeLayersKernel::kHidden / 2, static_cast<unsigned>(block));
-  return (share.begin + share.count) / 2 - 1;
-}
-
 // The residual that all blocks have published.
 __device__ inline DecodeFours await_residual(const DecodeThread& thread, const DecodePacket* packets,
                                              std::uint32_t tag) {
-  if (thread.index < static_cast<int>(gridDim.x)) await_first(packets + last_pair_of(thread.index), tag);
   consumers_sync();
   DecodeFours residual;
   gather_pairs<DecodeFours::kAll>(
@@ -284,8 +278,6 @@ class DecodeWalk {
     const DecodeThread thread = DecodeThread::here();
     const float bias = owns(thread) ? bias_of(layer.output_bias, feature(thread)) : 0.f;
     const DecodePacket* attended = packets_ + DecodePackets::kAttended;
-    constexpr int kBlockPackets = S::kAttended / 2 / (S::kKvHeads * S::kSplits);  // the least a block writes
-    if (thread.index < S::kKvHeads * S::kSplits) await_first(attended + thread.index * kBlockPackets, tag_);
     consumers_sync();
     gather_pairs<S::kAttended / 4>(
         thread.index, tag_, [&](int pair) { return attended + 2 * pair; },
@@ -353,6 +345,7 @@ class DecodeWalk {
     ptx::fence_async_shared();  // where attention's numbers were, the copy engine writes scales
     consumers_sync();
     if (thread.warp == 0) choose(thread);
+    if (thread.warp != 0) ptx::barrier_arrive_other_warp(&shared_.routed);
     consumers_sync();
   }
 
@@ -430,9 +423,6 @@ class DecodeWalk {
 
   __device__ void gather_activations(const DecodeThread& thread) {
     const DecodePacket* activations = packets_ + DecodePackets::kActivations;
-    if (thread.index < static_cast<int>(gridDim.x)) {
-      await_first(activations + (S::kTop - 1) * (S::kIntermediate / 2) + last_pair_of(thread.index), tag_);
-    }
     consumers_sync();
     gather_pairs<S::kTop * S::kIntermediate / 4>(
         thread.index, tag_, [&](int pair) { return activations + 2 * pair; },
@@ -478,7 +468,7 @@ __device__ inline void decode_setup(DecodeLayersShared& shared, const DecodeLaye
       ptx::barrier_init(&shared.stages.full[stage], 1);
       ptx::barrier_init(&shared.stages.empty[stage], DecodeLayersKernel::kWarps * ptx::kWarpArrivals);
     }
-    ptx::barrier_init(&shared.routed, ptx::kWarpArrivals);
+    ptx::barrier_init(&shared.routed, ptx::arrivals_for_warps(DecodeLayersKernel::kWarps));
     ptx::barrier_init(&shared.gate_up_full, 1);
     ptx::barrier_init(&shared.down_full, 1);
     ptx::barrier_init_fence();

@@ -127,10 +127,7 @@ class DecodeLoader {
     ++opened_;
   }
 
-#ifndef ROSE_IN_FLIGHT
-#define ROSE_IN_FLIGHT 2
-#endif
-  static constexpr int kInFlight = ROSE_IN_FLIGHT;
+  static constexpr int kInFlight = 2;
   static_assert(kInFlight < DecodeRingShape::kStages, "a barrier that is waited for must still be in its phase");
   DecodeStages& stages_;
   DecodeCursor cursor_;

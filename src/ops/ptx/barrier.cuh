@@ -40,6 +40,14 @@ __device__ inline void barrier_arrive_warp(std::uint64_t* barrier, int arrivals)
   if (threadIdx.x % 32 == 0) barrier_arrive(barrier, arrivals);
 }
 #endif
+// Where one warp arrives for `warps` warps, behind a barrier among them, the others arrive in a build for racecheck.
+#ifdef ROSE_RACECHECK
+__device__ constexpr int arrivals_for_warps(int warps) { return warps * kWarpArrivals; }
+__device__ inline void barrier_arrive_other_warp(std::uint64_t* barrier) { barrier_arrive(barrier); }
+#else
+__device__ constexpr int arrivals_for_warps(int) { return kWarpArrivals; }
+__device__ inline void barrier_arrive_other_warp(std::uint64_t*) {}
+#endif
 // Waits until the phase with this parity has completed.
 __device__ inline void barrier_wait(std::uint64_t* barrier, int parity) {
   asm volatile(
