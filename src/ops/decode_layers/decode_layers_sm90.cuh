@@ -28,8 +28,8 @@
 #include "ops/decode_layers/decode_layers_exchange.cuh"
 #include "ops/decode_layers/decode_layers_products.cuh"
 #include "ops/decode_layers/decode_layers_weights.cuh"
-#include "ops/rope_append/turn.cuh"
-#include "ops/route/route_choice.cuh"
+#include "ops/ptx/choose.cuh"
+#include "ops/ptx/turn.cuh"
 
 namespace rose::ops::cuda {
 
@@ -357,12 +357,12 @@ class DecodeWalk {
         packets_ + DecodePackets::kLogits + static_cast<int>(blockIdx.x) % DecodePackets::kLogitCopies * S::kExpertsMax;
     std::uint32_t bits[kOwn];
     await_single<kOwn>([&](int i) { return logits + min(i * 32 + lane, params_.experts - 1); }, tag_, bits);
-    unsigned keys[kHeldLogits];
+    unsigned keys[ptx::kHeldLogits];
 #pragma unroll
-    for (int i = 0; i < kHeldLogits; ++i) {
-      keys[i] = i < kOwn && i * 32 + lane < params_.experts ? key_of(__uint_as_float(bits[i % kOwn])) : 0;
+    for (int i = 0; i < ptx::kHeldLogits; ++i) {
+      keys[i] = i < kOwn && i * 32 + lane < params_.experts ? ptx::key_of(__uint_as_float(bits[i % kOwn])) : 0;
     }
-    choose_row(keys, S::kTop, shared_.experts, shared_.weights);
+    ptx::choose_row(keys, S::kTop, shared_.experts, shared_.weights);
     __syncwarp();
     ptx::barrier_arrive_warp(&shared_.routed);
   }
@@ -459,7 +459,7 @@ class DecodeWalk {
 __device__ inline void decode_setup(DecodeLayersShared& shared, const DecodeLayersParams& params, int position) {
   using R = DecodeRingShape;
   if (threadIdx.x < 32) {
-    const Turn turn = turn_of(__fmul_rn(static_cast<float>(position), params.frequencies[threadIdx.x]));
+    const ptx::Turn turn = ptx::turn_of(__fmul_rn(static_cast<float>(position), params.frequencies[threadIdx.x]));
     shared.turns.cosine[threadIdx.x] = params.concentration * turn.cosine;
     shared.turns.sine[threadIdx.x] = params.concentration * turn.sine;
   }

@@ -12,8 +12,8 @@
 #include "device/cuda/launch.cuh"
 #include "ops/ptx/barrier.cuh"
 #include "ops/ptx/convert.cuh"
+#include "ops/ptx/turn.cuh"
 #include "ops/rope_append/rope_append_params.cuh"
-#include "ops/rope_append/turn.cuh"
 
 namespace rose::ops::cuda {
 namespace {
@@ -71,7 +71,7 @@ __device__ inline void rope_append_heads(const RopeAppendParams& params, std::in
     high_bits = *reinterpret_cast<const uint4*>(from + kHalf);
   }
   const int slot = params.slots[row];
-  const Turn turn = turn_of(__fmul_rn(static_cast<float>(params.positions[row]), frequency));
+  const ptx::Turn turn = ptx::turn_of(__fmul_rn(static_cast<float>(params.positions[row]), frequency));
   const float own_cosine = params.concentration * turn.cosine, own_sine = params.concentration * turn.sine;
 
   float low[kPairs], high[kPairs];

@@ -5,7 +5,7 @@
 // Mapping: a warp a row. Logits become unsigned keys of the same order, eight a lane.
 #include "device/cuda/launch.cuh"
 #include "ops/ptx/barrier.cuh"
-#include "ops/route/route_choice.cuh"
+#include "ops/ptx/choose.cuh"
 #include "ops/route/route_params.cuh"
 
 namespace rose::ops::cuda {
@@ -19,13 +19,14 @@ __global__ void __launch_bounds__(32 * kWarps) route_choice_kernel(const RouteCh
   const int lane = threadIdx.x % 32;
   const long row = static_cast<long>(blockIdx.x) * kWarps + threadIdx.x / 32;
   if (row >= params.rows) return;
-  unsigned keys[kHeldLogits];
+  unsigned keys[ptx::kHeldLogits];
 #pragma unroll
-  for (int i = 0; i < kHeldLogits; ++i) {
+  for (int i = 0; i < ptx::kHeldLogits; ++i) {
     const int expert = i * 32 + lane;
-    keys[i] = expert < params.experts ? key_of(params.logits[row * params.experts + expert]) : 0;
+    keys[i] = expert < params.experts ? ptx::key_of(params.logits[row * params.experts + expert]) : 0;
   }
-  choose_row(keys, params.k, params.chosen + row * params.chosen_stride, params.weights + row * params.weights_stride);
+  ptx::choose_row(keys, params.k, params.chosen + row * params.chosen_stride,
+                  params.weights + row * params.weights_stride);
 }
 
 }  // namespace

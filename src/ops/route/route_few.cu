@@ -9,10 +9,10 @@
 // logits into its shared memory, one warp adds them in the order of the parts and chooses.
 #include "device/cuda/launch.cuh"
 #include "ops/ptx/barrier.cuh"
+#include "ops/ptx/choose.cuh"
 #include "ops/ptx/cluster.cuh"
 #include "ops/ptx/convert.cuh"
 #include "ops/ptx/mma.cuh"
-#include "ops/route/route_choice.cuh"
 #include "ops/route/route_params.cuh"
 
 namespace rose::ops::cuda {
@@ -116,9 +116,9 @@ __global__ void __cluster_dims__(Shape::kParts, 1, 1) __launch_bounds__(Shape::k
   if (warp >= kColumnBlocks || row >= rows) return;
   ptx::barrier_wait_cluster(&received, 0);
   __syncwarp();
-  unsigned keys[kHeldLogits];
+  unsigned keys[ptx::kHeldLogits];
 #pragma unroll
-  for (int i = 0; i < kHeldLogits; ++i) {
+  for (int i = 0; i < ptx::kHeldLogits; ++i) {
     const int expert = i * 32 + lane;
     keys[i] = 0;
     if (expert < logits.experts) {
@@ -128,11 +128,11 @@ __global__ void __cluster_dims__(Shape::kParts, 1, 1) __launch_bounds__(Shape::k
       for (int part = 1; part < Shape::kParts; ++part) sum += parts[part * RouteChoice::kExpertsMax];
       if (logits.bias != nullptr) sum += ptx::bf16_to_float(logits.bias[expert]);
       logits.logits[static_cast<long>(first_row + row) * logits.experts + expert] = sum;
-      keys[i] = key_of(sum);
+      keys[i] = ptx::key_of(sum);
     }
   }
-  choose_row(keys, choice.k, choice.chosen + (first_row + row) * choice.chosen_stride,
-             choice.weights + (first_row + row) * choice.weights_stride);
+  ptx::choose_row(keys, choice.k, choice.chosen + (first_row + row) * choice.chosen_stride,
+                  choice.weights + (first_row + row) * choice.weights_stride);
 }
 
 template <int kColumnBlocks>

@@ -20,7 +20,7 @@ struct RouteLogits {
 void launch_route_logits(const RouteLogits& params, int multiprocessors, cudaStream_t stream);
 
 struct RouteChoice {
-  static constexpr int kExpertsMax = 256;
+  static constexpr int kExpertsMax = 256;  // ptx::kChoices
   static constexpr int kChosenMax = 32;
 
   const float* logits;   // [rows, experts], dense

@@ -3,11 +3,10 @@
 
 #include <cstdint>
 
-#include "ops/route/route_params.cuh"
+namespace rose::ptx {
 
-namespace rose::ops::cuda {
-
-constexpr int kHeldLogits = RouteChoice::kExpertsMax / 32;  // of a lane: experts lane, 32 + lane, ..
+constexpr int kChoices = 256;               // at most
+constexpr int kHeldLogits = kChoices / 32;  // of a lane: experts lane, 32 + lane, ..
 constexpr unsigned kNanKey = 0xffffffffu;
 
 // Rises with the logit; equal for both zeros; above 0 for every logit, so that 0 means struck out.
@@ -59,4 +58,4 @@ __device__ inline void choose_row(unsigned (&keys)[kHeldLogits], int k, std::int
   }
 }
 
-}  // namespace rose::ops::cuda
+}  // namespace rose::ptx

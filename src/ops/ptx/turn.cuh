@@ -2,7 +2,7 @@
 // a Taylor polynomial of f32 is good to 2^-22.
 #pragma once
 
-namespace rose::ops::cuda {
+namespace rose::ptx {
 
 struct Turn {
   float cosine, sine;
@@ -23,4 +23,4 @@ __device__ inline Turn turn_of(float angle) {
   return {((quadrant + 1) & 2) != 0 ? -turn.cosine : turn.cosine, (quadrant & 2) != 0 ? -turn.sine : turn.sine};
 }
 
-}  // namespace rose::ops::cuda
+}  // namespace rose::ptx
