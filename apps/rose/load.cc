@@ -183,7 +183,7 @@ void add_load_options(CLI::App& command, LoadOptions& options) {
       .add_option(
           "--dense", options.dense,
           "format in memory of the attention and unembedding matrices: bf16 as stored, or fp8: half the bytes,\n"
-          "rounded at start; on a GPU their inputs are rounded to FP8 too")
+          "rounded at start; on a GPU their inputs are rounded to FP8 too, and --fused-decode does not apply")
       ->check(CLI::IsMember({"bf16", "fp8"}))
       ->capture_default_str();
   command.add_flag("--bf16-experts", options.bf16_experts,
