@@ -121,17 +121,6 @@ struct DecodeColumns {
   }
 };
 
-// Eight codes as four pairs (i, i + 4) of bf16, times 2^-126. The multiplications are two shifts each: the masks keep
-// them from meeting.
-__device__ inline void decode_codes(std::uint32_t codes, std::uint32_t (&pairs)[4]) {
-  constexpr std::uint32_t kEven = 0x000f000fu, kOdd = 0x00f000f0u, kKept = 0x81c081c0u;
-  const std::uint32_t upper = codes >> 8;
-  pairs[0] = ((codes & kEven) * 0x1040u) & kKept;
-  pairs[1] = ((codes & kOdd) * 0x0104u) & kKept;
-  pairs[2] = ((upper & kEven) * 0x1040u) & kKept;
-  pairs[3] = ((upper & kOdd) * 0x0104u) & kKept;
-}
-
 // One slot: four rows, from `row` on, of each expert. This warp's parts go to sums[4 row + 4 expert + 0 .. 3].
 template <int kScaleRows>
 __device__ inline void expert_slot(const DecodeThread& thread, const std::uint8_t* slot,
@@ -154,11 +143,11 @@ __device__ inline void expert_slot(const DecodeThread& thread, const std::uint8_
         *reinterpret_cast<const std::uint16_t*>(scale + chunk / 4 * (kScaleRows * R::kScaleRow) + chunk % 4 * 2);
     float c[4] = {0, 0, 0, 0}, d[4] = {0, 0, 0, 0};  // two chains of products
     std::uint32_t p[4], q[4];
-    decode_codes(low.x, p), decode_codes(high.x, q);
+    ptx::e2m1_to_bf16(low.x, p), ptx::e2m1_to_bf16(high.x, q);
     const std::uint32_t a0[4] = {p[0], q[0], p[1], q[1]}, a1[4] = {p[2], q[2], p[3], q[3]};
     ptx::mma_bf16(c, a0, x.b[i][0], x.b[i][1]);
     ptx::mma_bf16(c, a1, x.b[i][2], x.b[i][3]);
-    decode_codes(low.y, p), decode_codes(high.y, q);
+    ptx::e2m1_to_bf16(low.y, p), ptx::e2m1_to_bf16(high.y, q);
     const std::uint32_t a2[4] = {p[0], q[0], p[1], q[1]}, a3[4] = {p[2], q[2], p[3], q[3]};
     ptx::mma_bf16(d, a2, x.b[i][4], x.b[i][5]);
     ptx::mma_bf16(d, a3, x.b[i][6], x.b[i][7]);

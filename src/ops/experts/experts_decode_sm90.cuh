@@ -158,18 +158,7 @@ __device__ inline std::uint32_t multiply_bf16(std::uint32_t a, std::uint32_t b) 
   return product;
 }
 
-// Eight codes as four pairs (i, i + 4) of bf16, times 2^-126. The multiplications are two shifts each: the masks keep
-// them from meeting.
-__device__ inline void decode_eight(std::uint32_t codes, std::uint32_t (&pairs)[4]) {
-  constexpr std::uint32_t kEven = 0x000f000fu, kOdd = 0x00f000f0u, kKept = 0x81c081c0u;
-  const std::uint32_t upper = codes >> 8;
-  pairs[0] = ((codes & kEven) * 0x1040u) & kKept;
-  pairs[1] = ((codes & kOdd) * 0x0104u) & kKept;
-  pairs[2] = ((upper & kEven) * 0x1040u) & kKept;
-  pairs[3] = ((upper & kOdd) * 0x0104u) & kKept;
-}
-
-// This warp's groups of the batch's rows, times 2^64 and in the order of decode_eight; zeros past the last row.
+// This warp's groups of the batch's rows, times 2^64 and in the order of e2m1_to_bf16; zeros past the last row.
 template <DecodeStage kStage, class C>
 __device__ inline void decode_read_x(DecodeShared<C>& shared, const ExpertDecode& params, const int4& batch,
                                      std::uint32_t (&x)[C::kGroups][C::kChunks][4]) {
@@ -200,8 +189,8 @@ __device__ inline void decode_group(const std::uint8_t* low, const std::uint8_t*
                                     const std::uint8_t* scale_high, const std::uint32_t (&x)[C::kChunks][4], int chunks,
                                     float (&sums)[C::kChunks][4]) {
   std::uint32_t even[4], odd[4];
-  decode_eight(*reinterpret_cast<const std::uint32_t*>(low), even);
-  decode_eight(*reinterpret_cast<const std::uint32_t*>(high), odd);
+  ptx::e2m1_to_bf16(*reinterpret_cast<const std::uint32_t*>(low), even);
+  ptx::e2m1_to_bf16(*reinterpret_cast<const std::uint32_t*>(high), odd);
   const float even_scale = __uint_as_float(static_cast<std::uint32_t>(*scale_low) << 23);
   const float odd_scale = __uint_as_float(static_cast<std::uint32_t>(*scale_high) << 23);
   const std::uint32_t first[4] = {even[0], odd[0], even[1], odd[1]}, second[4] = {even[2], odd[2], even[3], odd[3]};

@@ -38,6 +38,17 @@ __device__ inline std::uint32_t e4m3_to_bf16(std::uint32_t lower_half) {
   return pack_bf16(low, high);
 }
 
+// Eight e2m1 codes as four pairs (i, i + 4) of bf16, times 2^-126. The multiplications are two shifts each: the masks
+// keep them from meeting.
+__device__ inline void e2m1_to_bf16(std::uint32_t codes, std::uint32_t (&pairs)[4]) {
+  constexpr std::uint32_t kEven = 0x000f000fu, kOdd = 0x00f000f0u, kKept = 0x81c081c0u;
+  const std::uint32_t upper = codes >> 8;
+  pairs[0] = ((codes & kEven) * 0x1040u) & kKept;
+  pairs[1] = ((codes & kOdd) * 0x0104u) & kKept;
+  pairs[2] = ((upper & kEven) * 0x1040u) & kKept;
+  pairs[3] = ((upper & kOdd) * 0x0104u) & kKept;
+}
+
 // Two floats as f16, `low` in the lower half; nearest, ties to even.
 __device__ inline std::uint32_t pack_f16(float low, float high) {
   std::uint32_t packed;

@@ -334,6 +334,14 @@ TEST(CudaSampleRows, EachRowCountGivesTheSameRows) {
   }
 }
 
+// Small enough for the sanitizers.
+TEST(CudaSampleRows, AFewRowsOfEveryKindEqualTheReference) {
+  std::vector<std::size_t> numbers;
+  for (std::size_t i = 0; i < 15; ++i) numbers.push_back(i % 5 == 0 ? i / 5 : i * 61 % kOptions);  // 0, 5, 10: plain
+  const Batch batch = make_batch(2001, Shape::kRandom, numbers);
+  EXPECT_GE(expect_equal(batch, on_gpu(batch)), 12);
+}
+
 // Rows that nothing is asked of but a temperature, in batches that launch differently.
 Batch make_plain_batch(std::int64_t vocabulary, std::int64_t count) {
   Batch batch;
