@@ -1,0 +1,33 @@
+"""The crowd of tests/gpu/many_clients.py: on a CPU every answer is the solo one; what counts as a tie."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+SCRIPT = Path(__file__).resolve().parents[1] / "gpu" / "many_clients.py"
+sys.path.insert(0, str(SCRIPT.parent))
+import many_clients  # noqa: E402
+
+
+def test_a_crowd_on_a_cpu_gets_the_solo_answers(server):
+    command = [sys.executable, SCRIPT, server.url, "--clients", "8"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "0 answers differ" in done.stdout
+
+
+def answer(*tokens, reasoning="r"):
+    """tokens: (the one taken, its logprob, another, its logprob)."""
+    content = [
+        {"token": a, "logprob": p, "top_logprobs": [{"token": a, "logprob": p}, {"token": b, "logprob": q}]}
+        for a, p, b, q in tokens
+    ]
+    return {"message": {"reasoning": reasoning, "content": ""}, "logprobs": {"content": content}}
+
+
+def test_only_tokens_that_are_nearly_as_likely_are_a_tie():
+    solo = answer(("a", -0.1, "b", -3.0), ("del", -2.097, "5", -2.111), ("ta", 0.0, "x", -9.0))
+    assert many_clients.tie(solo, answer(("a", -0.1, "b", -3.0), ("5", -2.1, "del", -2.1)), 0.1) is not None
+    assert many_clients.tie(solo, answer(("b", -3.0, "a", -0.1)), 0.1) is None  # far less likely
+    assert many_clients.tie(solo, answer(("a", -0.1, "b", -3.0), ("never", -2.1, "5", -2.1)), 0.1) is None
+    assert many_clients.tie(solo, answer(("5", -2.1, "del", -2.1), reasoning="another"), 0.1) is None
