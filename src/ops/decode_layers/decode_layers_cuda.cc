@@ -45,7 +45,7 @@ bool has_decode_layers(const Stream& stream, const DecodeLayersShape& shape, int
          shape.experts_per_token == Shape::kTop && shape.experts >= Shape::kTop &&
          shape.experts <= Shape::kExpertsMax && layers <= Shape::kLayersMax &&
          rose::cuda::multiprocessors(stream) >= Shape::kBlocksLeast &&
-         rose::cuda::multiprocessors(stream) <= Shape::kBlocksMost;
+         rose::cuda::multiprocessors(stream) <= Shape::kBlocksMost && decode_layers_fit();
 }
 
 std::size_t decode_layers_work_bytes() { return sizeof(DecodeLayersWork); }

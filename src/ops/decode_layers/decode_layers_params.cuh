@@ -88,6 +88,9 @@ struct DecodeLayersParams {
   DecodeLayerParams layer[DecodeLayersKernel::kLayersMax];
 };
 
+// Whether all blocks, one a multiprocessor, can run at once on the current device.
+bool decode_layers_fit();
+
 template <bool kE4m3>
 void launch_decode_layers(const DecodeLayersParams& params, int multiprocessors, cudaStream_t stream);
 
