@@ -14,11 +14,13 @@
 #include "default_model.h"
 #include "device/backend.h"
 #include "engine/engine.h"
+#include "engine/watchdog.h"
 #include "weights/random_source.h"
 
 namespace rose {
 namespace {
 
+constexpr double kGpuWatchdogSeconds = 300;      // its longest step takes a second
 constexpr std::uint64_t kRandomWeightsSeed = 1;  // the same weights in every run: logits can be compared
 
 std::unique_ptr<WeightSource> open_source(const LoadOptions& options, const std::string& path) {
@@ -137,6 +139,7 @@ EngineOptions engine_options(const LoadOptions& options, Device device, int thre
   engine.graphs = options.graphs;
   engine.hash_logits = options.hash_logits;
   engine.threads = threads;
+  engine.watchdog_s = options.watchdog_s.value_or(gpu ? kGpuWatchdogSeconds : 0);
   std::random_device entropy;
   engine.random_seed = (static_cast<std::uint64_t>(entropy()) << 32) | entropy();
   return engine;
@@ -151,6 +154,30 @@ void count_step_bytes(const WeightSource& source, const WeightFormats& formats, 
       model.dense_bytes += bytes;
     }
   });
+}
+
+void add_step_options(CLI::App& command, LoadOptions& options) {
+  command
+      .add_option("--max-num-batched-tokens", options.rows_max,
+                  "rows of one step; default: 512 on the CPU, 8192 on a GPU")
+      ->check(CLI::Range(1, 65536));
+  command
+      .add_option("--max-num-seqs", options.sequences_max,
+                  "sequences running at once; default: 64 on the CPU, 256 on a GPU")
+      ->check(CLI::Range(1, 4096));
+  command
+      .add_option("--max-num-queued-reqs", options.queue_max,
+                  "requests waiting; more are refused with 503 and Retry-After")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  command
+      .add_flag("--prefix-cache,!--no-prefix-cache", options.prefix_cache, "reuse the KV of equal prompt beginnings")
+      ->capture_default_str();
+  command
+      .add_option("--watchdog-timeout", options.watchdog_s,
+                  "seconds after which a step that does not end ends the process: rank, step and place in the log,\n"
+                  "exit code 6; 0: never; default: 300 on a GPU, 0 on the CPU")
+      ->check(CLI::Range(0.0, kWatchdogSecondsMax));
 }
 
 }  // namespace
@@ -220,22 +247,7 @@ void add_load_options(CLI::App& command, LoadOptions& options) {
                   "share of the memory left by weights and activations that keys and values may take")
       ->check(CLI::Range(0.01, 1.0))
       ->capture_default_str();
-  command
-      .add_option("--max-num-batched-tokens", options.rows_max,
-                  "rows of one step; default: 512 on the CPU, 8192 on a GPU")
-      ->check(CLI::Range(1, 65536));
-  command
-      .add_option("--max-num-seqs", options.sequences_max,
-                  "sequences running at once; default: 64 on the CPU, 256 on a GPU")
-      ->check(CLI::Range(1, 4096));
-  command
-      .add_option("--max-num-queued-reqs", options.queue_max,
-                  "requests waiting; more are refused with 503 and Retry-After")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
-  command
-      .add_flag("--prefix-cache,!--no-prefix-cache", options.prefix_cache, "reuse the KV of equal prompt beginnings")
-      ->capture_default_str();
+  add_step_options(command, options);
 }
 
 LoadedModel load(const LoadOptions& options, const Progress& progress) {

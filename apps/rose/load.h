@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,8 +38,9 @@ struct LoadOptions {
   int sequences_max = 0;  // 0: 64 on the CPU, 256 on a GPU
   int queue_max = 256;    // requests waiting
   bool prefix_cache = true;
-  bool graphs = true;        // EngineOptions::graphs
-  bool hash_logits = false;  // EngineOptions::hash_logits; benchmarks only
+  bool graphs = true;                     // EngineOptions::graphs
+  bool hash_logits = false;               // EngineOptions::hash_logits; benchmarks only
+  std::optional<double> watchdog_s = {};  // EngineOptions::watchdog_s; nothing: 300 on a GPU, never on the CPU
 };
 
 DType kv_dtype(const LoadOptions& options);

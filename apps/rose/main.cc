@@ -77,7 +77,7 @@ int main(int argc, char** argv) {
   app.footer(
       "Every option of a sub-command can also be set by the environment: --max-context is ROSE_MAX_CONTEXT.\n"
       "Exit codes: 0 done or drained, 1 failed while running, 2 usage, 3 does not fit, 4 bad model files, 5 port "
-      "taken.");
+      "taken,\n6 a step did not end (--watchdog-timeout).");
   rose::register_serve(app);
   rose::register_chat(app);
   rose::register_generate(app);

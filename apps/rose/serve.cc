@@ -341,7 +341,9 @@ void register_serve(CLI::App& app) {
   add_serve_options(*command, *options);
   command->footer(
       "response_format json_object and json_schema are put into the prompt; the answer is not yet held to them by a "
-      "grammar.\nLimits, timeouts and error texts follow OpenAI's API where it has them.");
+      "grammar.\nOn a GPU, a step that does not end within --watchdog-timeout ends the server with exit code 6, so "
+      "that a service manager starts it\nagain; /health/live fails after two minutes without a step.\n"
+      "Limits, timeouts and error texts follow OpenAI's API where it has them.");
   command->callback([options] {
     if (const int code = run_serve(*options); code != 0) throw CLI::RuntimeError(code);
   });

@@ -56,7 +56,7 @@ class [[nodiscard]] Result {
 struct Ok {};
 
 // Process exit codes (0: done or drained, 1: failed while running).
-enum ExitCode : int { kExitUsage = 2, kExitDoesNotFit = 3, kExitBadFiles = 4, kExitPortTaken = 5 };
+enum ExitCode : int { kExitUsage = 2, kExitDoesNotFit = 3, kExitBadFiles = 4, kExitPortTaken = 5, kExitWatchdog = 6 };
 
 // A start that cannot succeed: a bad file, plan or memory budget. `what()` says what was wrong and what would be right.
 class StartError : public std::runtime_error {

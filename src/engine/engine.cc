@@ -16,6 +16,7 @@
 #include "engine/batch.h"
 #include "engine/request_check.h"
 #include "engine/scheduler.h"
+#include "engine/watchdog.h"
 #include "engine/worker.h"
 
 namespace rose {
@@ -43,6 +44,7 @@ class Engine : public TokenEngine {
   void stop(Time deadline) override;
 
  private:
+  std::unique_ptr<Watchdog> make_watchdog(const EngineOptions& options) const;
   void loop();
   bool receive();
   void launch_steps();
@@ -72,6 +74,7 @@ class Engine : public TokenEngine {
   std::atomic<Time> heartbeat_;
 
   std::mutex stop_mutex_;
+  std::unique_ptr<Watchdog> watchdog_;  // after the workers it looks at, so that it ends before them
   std::thread thread_;
 };
 
@@ -88,7 +91,17 @@ Engine::Engine(std::vector<std::unique_ptr<Worker>> workers, const SchedulerLimi
       heartbeat_(Clock::now()) {
   for (std::size_t i = 0; i < depth_; ++i) batches_.push_back(std::make_unique<StepBatch>(batch, *host_));
   publish_stats();
+  if (options.watchdog_s > 0) watchdog_ = make_watchdog(options);
   thread_ = std::thread([this] { loop(); });
+}
+
+std::unique_ptr<Watchdog> Engine::make_watchdog(const EngineOptions& options) const {
+  const auto look = [this] {
+    std::vector<RankProgress> ranks;
+    for (const auto& worker : workers_) ranks.push_back(worker->progress());
+    return ranks;
+  };
+  return std::make_unique<Watchdog>(options.watchdog_s, look, options.on_stuck ? options.on_stuck : end_stuck_process);
 }
 
 Result<Ok> Engine::submit(Request request) {

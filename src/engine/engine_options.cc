@@ -6,6 +6,7 @@
 
 #include "base/result.h"
 #include "engine/page_tables.h"
+#include "engine/watchdog.h"
 
 namespace rose {
 namespace {
@@ -69,6 +70,11 @@ void check_engine_options(const EngineOptions& o, int positions_max) {
   positive("page size", o.page_size, 1024);
   CHECK(o.memory_share > 0 && o.memory_share <= 1, "a share of {} of the memory", o.memory_share);
   positive("waiting requests", o.requests_waiting_max, 1 << 20);
+  if (!(o.watchdog_s >= 0 && o.watchdog_s <= kWatchdogSecondsMax)) {
+    throw StartError(
+        fmt::format("the watchdog's timeout is {} s; it must be 0 (never) to {}", o.watchdog_s, kWatchdogSecondsMax),
+        kExitUsage);
+  }
   if (o.context_max != 0 && (o.context_max < 2 || o.context_max > positions_max)) {
     throw StartError(
         fmt::format("a context of {} tokens was asked for; the model holds 2 to {}", o.context_max, positions_max),

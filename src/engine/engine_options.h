@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -26,8 +27,10 @@ struct EngineOptions {
   bool hash_logits = false;       // EngineStats::logits_hash: XXH3 over the logits of every row so far; slow
   int threads = 1;                // of a rank on the CPU, where no streams are given
   std::uint64_t random_seed = 0;  // requests without a seed draw from this and their id
-  std::vector<int> pages = {};    // by KV set; empty: from kv_bytes
-  DecoderFactory decoders = {};   // empty: plain sampling
+  double watchdog_s = 0;  // a step that has not ended for so long ends the process (engine/watchdog.h); 0: never
+  std::function<void(const std::string&)> on_stuck = {};  // instead of that, with the report
+  std::vector<int> pages = {};                            // by KV set; empty: from kv_bytes
+  DecoderFactory decoders = {};                           // empty: plain sampling
 };
 
 struct KvPlan {

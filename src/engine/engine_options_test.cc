@@ -78,6 +78,9 @@ TEST(PlanKv, OptionsOutOfRangeAreUsageErrors) {
   EXPECT_EQ(exit_code([](EngineOptions& o) { o.rows_max = -1; }), kExitUsage);
   EXPECT_EQ(exit_code([](EngineOptions& o) { o.page_size = 4096; }), kExitUsage);
   EXPECT_EQ(exit_code([](EngineOptions& o) { o.context_max = 200'000; }), kExitUsage);
+  EXPECT_EQ(exit_code([](EngineOptions& o) { o.watchdog_s = 86'400; }), 0);
+  EXPECT_EQ(exit_code([](EngineOptions& o) { o.watchdog_s = -1; }), kExitUsage);
+  EXPECT_EQ(exit_code([](EngineOptions& o) { o.watchdog_s = std::nan(""); }), kExitUsage);
   EXPECT_EQ(exit_code([](EngineOptions& o) { o.kv_bytes = 1; }), kExitDoesNotFit);
 }
 

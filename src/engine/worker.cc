@@ -86,21 +86,25 @@ void Worker::launch(const StepBatch& batch) {
     const std::lock_guard lock(mutex_);
     CHECK(steps_launched_ - steps_collected_ < kStepsInFlightMax, "a third step was launched");
     launched_.push_back(&batch);
+    Extent& extent = extents_[steps_launched_ % kStepsInFlightMax];
+    extent.rows = batch.layout().rows;
+    extent.graph_rows = graphs_.contains(batch.layout().graph_rows) ? batch.layout().graph_rows : 0;
     ++steps_launched_;
   }
   changed_.notify_all();
 }
 
 StepResults Worker::collect() {
-  Results* r = nullptr;
+  CHECK(steps_collected_ < steps_launched_, "no step was launched");
+  collecting_ = true;
   {
     std::unique_lock lock(mutex_);
-    CHECK(steps_collected_ < steps_launched_, "no step was launched");
     changed_.wait(lock, [this] { return steps_run_ > steps_collected_; });
-    r = &results_[steps_collected_ % kStepsInFlightMax];
-    ++steps_collected_;
   }
+  const Results* r = &results_[steps_collected_ % kStepsInFlightMax];
   r->done.wait();
+  ++steps_collected_;  // now, not before the GPU was waited for: until here the watchdog sees the step in flight
+  collecting_ = false;
   const auto rows = static_cast<std::size_t>(r->rows);
   logits_hash_ = r->logits_hash;
   StepResults out{.seconds = stream_.device().is_cpu() ? r->seconds : r->done.seconds_since(r->begun)};
@@ -112,7 +116,22 @@ StepResults Worker::collect() {
   return out;
 }
 
+RankProgress Worker::progress() const {
+  RankProgress out;
+  out.steps_ended = steps_collected_;  // before those launched, which are never fewer
+  out.in_flight = steps_launched_ > out.steps_ended;
+  out.on_gpu = !stream_.device().is_cpu();
+  out.has_run = steps_run_ > out.steps_ended;
+  out.collecting = collecting_;
+  const Extent& extent = extents_[out.steps_ended % kStepsInFlightMax];
+  out.rows = extent.rows;
+  out.graph_rows = extent.graph_rows;
+  if (const ThreadPlace* place = place_) out.place = place->get();
+  return out;
+}
+
 void Worker::loop() {
+  place_ = &current_place();
   for (;;) {
     const StepBatch* batch = nullptr;
     std::size_t at = 0;
@@ -124,7 +143,9 @@ void Worker::loop() {
       launched_.pop_front();
       at = steps_run_ % kStepsInFlightMax;
     }
+    current_place().set({.rows = batch->layout().rows, .operation = "copying of the batch"});
     run(*batch, slabs_[at], results_[at]);
+    current_place().set({});
     {
       const std::lock_guard lock(mutex_);
       ++steps_run_;
@@ -149,6 +170,7 @@ void Worker::run(const StepBatch& batch, std::byte* slab, Results& results) {
   }
   forward(layout, view, outputs);
   if (m > 0) {
+    current_place().enter("sampling");
     view.sampling.logits = outputs.logits.rows(0, m);
     if (limits_.hash_logits) hash_logits(view.sampling.logits);
     sampler_->sample(stream_, view.sampling);
@@ -179,7 +201,11 @@ void Worker::hash_logits(const Tensor& logits) {
 
 void Worker::forward(const BatchLayout& layout, const BatchView& view, const ModelOutputs& outputs) {
   const auto graph = graphs_.find(layout.graph_rows);
-  if (graph != graphs_.end()) return graph->second.launch(stream_);
+  if (graph != graphs_.end()) {
+    current_place().enter("launch of the graph");
+    return graph->second.launch(stream_);
+  }
+  current_place().enter("model");
   sampler_->resolve(stream_, view.sources, view.batch.tokens);
   model_->forward(view.batch, *kv_, stream_, *communicator_, outputs);
 }

@@ -5,6 +5,7 @@
 // graph covers the model; what its arrays hold and the sampling change from step to step.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <map>
@@ -17,6 +18,7 @@
 #include "decode/sampling/sampler.h"
 #include "device/graph.h"
 #include "engine/batch.h"
+#include "engine/watchdog.h"
 #include "models/model.h"
 
 namespace rose {
@@ -43,6 +45,9 @@ class Worker {
   void launch(const StepBatch& batch);
   // Waits for the oldest launched step. The spans are valid until the step after the next is launched.
   StepResults collect();
+
+  // From any thread while the worker lives; waits for nothing.
+  RankProgress progress() const;
 
   const Model& model() const { return *model_; }
   Device device() const { return stream_.device(); }
@@ -85,8 +90,16 @@ class Worker {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<const StepBatch*> launched_;  // not yet run
-  std::uint64_t steps_launched_ = 0, steps_run_ = 0, steps_collected_ = 0;
   bool stopping_ = false;
+  // Atomic for progress() alone. Launched and run change under the mutex; launched and collected belong to the loop
+  // thread.
+  std::atomic<std::uint64_t> steps_launched_ = 0, steps_run_ = 0, steps_collected_ = 0;
+  std::atomic<bool> collecting_ = false;
+  struct Extent {
+    std::atomic<int> rows = 0, graph_rows = 0;
+  };
+  Extent extents_[kStepsInFlightMax];
+  std::atomic<const ThreadPlace*> place_ = nullptr;  // of the worker's thread
   std::thread thread_;
 };
 

@@ -2,6 +2,7 @@
 #include <barrier>
 #include <cstring>
 
+#include "device/place.h"
 #include "parallel/communicator.h"
 
 namespace rose {
@@ -21,6 +22,14 @@ class Solo final : public Communicator {
 struct Group {
   explicit Group(int ranks) : tensors(static_cast<std::size_t>(ranks)), meeting(ranks) {}
   std::vector<Tensor> tensors;  // by rank, valid between two meetings
+
+  // A rank that waits here is not the one that is stuck.
+  void meet() {
+    const PlaceOf place("waiting for the other ranks");
+    meeting.arrive_and_wait();
+  }
+
+ private:
   std::barrier<> meeting;
 };
 
@@ -36,9 +45,9 @@ class Loopback final : public Communicator {
     // Each rank sums its own copy before anybody overwrites: sum into private memory, meet, then store.
     std::vector<double> sum(static_cast<std::size_t>(tensor.elements()), 0.0);
     for (const Tensor& part : group_->tensors) add(part, sum);
-    group_->meeting.arrive_and_wait();
+    group_->meet();
     store(sum, tensor);
-    group_->meeting.arrive_and_wait();
+    group_->meet();
   }
 
   void all_gather(const Stream&, const Tensor& tensor, const Tensor& out) override {
@@ -49,15 +58,15 @@ class Loopback final : public Communicator {
       std::memcpy(static_cast<std::byte*>(out.raw()) + part * tensor.bytes(), group_->tensors[part].raw(),
                   tensor.bytes());
     }
-    group_->meeting.arrive_and_wait();
+    group_->meet();
   }
 
-  void barrier(const Stream&) override { group_->meeting.arrive_and_wait(); }
+  void barrier(const Stream&) override { group_->meet(); }
 
  private:
   void publish(const Tensor& tensor) {
     group_->tensors[static_cast<std::size_t>(rank_)] = tensor;
-    group_->meeting.arrive_and_wait();
+    group_->meet();
     for (const Tensor& part : group_->tensors) {
       CHECK(part.dtype() == tensor.dtype() && part.elements() == tensor.elements(), "ranks disagree: {} and {}",
             part.describe(), tensor.describe());

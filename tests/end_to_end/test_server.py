@@ -212,6 +212,23 @@ def test_a_public_address_needs_a_key(start):
     assert "--api-key" in server.output()
 
 
+@pytest.mark.parametrize("seconds", ["-1", "soon", "1e9"])
+def test_a_watchdog_timeout_out_of_range_is_exit_code_2(start, seconds):
+    server = start("--watchdog-timeout", seconds)
+    assert server.process.wait(30) == 2
+    assert "--watchdog-timeout" in server.output()
+
+
+def test_an_idle_server_is_left_alone_by_its_watchdog(start):
+    server = start("--watchdog-timeout", "1").wait_ready()
+    ask = lambda: server.client().chat.completions.create(model=server.model(), messages=HELLO, max_tokens=8)
+    ask()
+    time.sleep(2.5)
+    assert ask().usage.completion_tokens > 0
+    server.signal(signal.SIGTERM)
+    assert server.process.wait(20) == 0
+
+
 def test_sigterm_lets_running_answers_finish(start):
     server = start().wait_ready()
     model = server.model()

@@ -9,11 +9,11 @@
 namespace rose::cuda {
 
 void check_status(cudaError_t status, const char* what) {
-  const Place place = current_place();
+  const Place place = current_place().get();
   CHECK(status == cudaSuccess,
-        "{} in layer {} of a step of {} rows: {}: {} (an earlier kernel's fault may show here; --no-graphs and "
+        "{} in {}, layer {} of a step of {} rows: {}: {} (an earlier kernel's fault may show here; --no-graphs and "
         "CUDA_LAUNCH_BLOCKING=1 show it where it is)",
-        what, place.layer, place.rows, cudaGetErrorName(status), cudaGetErrorString(status));
+        what, place.operation, place.layer, place.rows, cudaGetErrorName(status), cudaGetErrorString(status));
 }
 
 int multiprocessors(const Stream& stream) {

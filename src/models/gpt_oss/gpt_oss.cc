@@ -341,18 +341,27 @@ void GptOss::run_layers(const Batch& batch, KvCache& kv, const Stream& s, Commun
                         Tensor& delta) {
   const float epsilon = config_.epsilon;
   const std::vector<ops::AttentionPlan> plans = plan_attention(batch, kv, s);
+  ThreadPlace& place = current_place();
   for (const GptOssLayer& layer : weights_.layers) {
-    current_place() = {.layer = layer.index, .rows = batch.rows};
+    place.set({.layer = layer.index, .rows = batch.rows});
     const auto set = static_cast<std::size_t>(layer.kv_set);
     KvLayer& cache = kv.layer(layer.index);
+    place.enter("attention norm");
     ops::reduce_add_rms_norm(s, communicator, delta, a.residual, layer.attention_norm.payload, epsilon, a.x);
+    place.enter("qkv");
     ops::linear(s, a.x, layer.qkv, a.qkv, a.linear_scratch);
+    place.enter("rope");
     ops::rope_append(s, a.qkv, batch.positions, batch.slots[set], rope_, cache, a.q);
+    place.enter("attention");
     ops::attention(s, a.q, cache, plans[set], layer.sinks.payload, ops::kScaleInQuery, a.attended);
+    place.enter("output");
     ops::linear(s, a.attended, layer.output, a.y, a.linear_scratch);
+    place.enter("mlp norm");
     ops::reduce_add_rms_norm(s, communicator, a.y, a.residual, layer.mlp_norm.payload, epsilon, a.x);
+    place.enter("router");
     ops::route(s, a.x, layer.router, a.routing);
     ops::force_routing(s, forced_routing_, layer.index, a.routing);
+    place.enter("experts");
     ops::experts(s, a.x, a.routing, layer.experts, config_.swiglu_limit, a.experts_scratch, a.y);
     delta = a.y;
   }
@@ -362,10 +371,12 @@ void GptOss::forward(const Batch& batch, KvCache& kv, const Stream& s, Communica
                      const ModelOutputs& out) {
   CHECK(communicator.size() == ranks_, "{} ranks in the plan, {} in the communicator", ranks_, communicator.size());
   Activations a = activations_of(batch.rows);
+  ThreadPlace& place = current_place();
+  place.set({.rows = batch.rows, .operation = "embedding"});
   ops::embed(s, batch.tokens, weights_.embedding.payload, a.residual);
   Tensor delta;  // empty: nothing to add
   if (takes_decode_layers(batch)) {
-    current_place() = {.layer = -1, .rows = batch.rows};
+    place.enter("the one kernel through all layers");
     ops::decode_layers(s, decode_layers_, {.position = batch.positions, .slots = batch.slots, .plans = batch.plans},
                        rope_,
                        {.epsilon = config_.epsilon,
@@ -375,9 +386,10 @@ void GptOss::forward(const Batch& batch, KvCache& kv, const Stream& s, Communica
   } else {
     run_layers(batch, kv, s, communicator, a, delta);
   }
-  current_place() = {.layer = -1, .rows = batch.rows};
+  place.set({.rows = batch.rows, .operation = "final norm"});
   ops::reduce_add_rms_norm(s, communicator, delta, a.residual, weights_.final_norm.payload, config_.epsilon, a.x);
   if (batch.logit_rows.empty()) return;  // a chunk in the middle of a prompt
+  place.enter("unembedding");
   ops::gather_rows(s, a.x, batch.logit_rows, out.hidden);
   ops::linear(s, out.hidden, weights_.unembedding, out.logits, a.linear_scratch);
 }
