@@ -70,7 +70,7 @@ int main(int argc, char** argv) {
   // The log is never part of a command's output; only serve, which runs unwatched, tells more than warnings.
   spdlog::set_default_logger(spdlog::stderr_color_mt("log"));
   spdlog::set_level(spdlog::level::warn);
-  CLI::App app{"rose serves OpenAI's open-weight gpt-oss models behind an OpenAI-compatible API."};
+  CLI::App app{"rose serves OpenAI's open-weight gpt-oss models behind an OpenAI-compatible API.", "rose"};
   app.set_version_flag("--version", "rose " ROSE_VERSION);
   app.require_subcommand(1);
   app.fallthrough();  // --config may stand behind the sub-command
