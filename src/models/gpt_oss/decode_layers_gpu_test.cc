@@ -79,7 +79,7 @@ void expect_as_good_as_the_operations(const Setting& setting) {
   std::printf("  %d experts, %s, behind %d tokens: one kernel %.2e, operations %.2e\n", setting.experts,
               std::string(dtype_name(setting.kv)).c_str(), setting.prompt, fused_error, plain_error);
   EXPECT_LE(fused_error, 1.15 * plain_error);
-  EXPECT_LE(fused_error, 0.1);
+  EXPECT_LE(fused_error, setting.experts > 32 || setting.kv == DType::kF8E4M3 ? 0.1 : 0.02);
 }
 
 TEST(DecodeLayersGpu, AreAsNearToTheCpuAsTheOperations) { expect_as_good_as_the_operations({}); }

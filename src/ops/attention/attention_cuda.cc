@@ -132,6 +132,7 @@ void attention(const Stream& stream, const AttentionCall& call) {
   params.sinks = reinterpret_cast<const std::uint16_t*>(call.sinks.as<Bf16>());
   params.out = reinterpret_cast<std::uint16_t*>(call.out.as<Bf16>());
   params.heads = static_cast<int>(call.q.size(1));
+  static_assert(kScaleInQuery * 1.44269504f == 1, "what the prefill kernels look for");
   params.scale_log2 = call.scale * 1.44269504f;
   const cudaStream_t native = rose::cuda::native_stream(stream);
   const bool long_rows = call.plan.rows_longest > DecodeConfig::kRowsMax;

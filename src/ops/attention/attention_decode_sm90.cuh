@@ -35,6 +35,7 @@
 #include "ops/ptx/convert.cuh"
 #include "ops/ptx/mma.cuh"
 #include "ops/ptx/ring.cuh"
+#include "ops/ptx/softmax.cuh"
 #include "ops/ptx/tma.cuh"
 
 namespace rose::ops::cuda {
@@ -184,12 +185,6 @@ struct DecodeState {
                              // heads lane % 4 * 2, + 1
 };
 
-__device__ inline std::uint32_t transpose_8x8(std::uint32_t x) {
-  std::uint32_t y;
-  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(y) : "r"(x));
-  return y;
-}
-
 // s += K Q^T for 16 keys of a unit, from `key` on.
 __device__ inline void add_scores_e4m3(const std::uint8_t* keys, int key, const DecodeQuery& query, float (&s)[4]) {
   const int lane = threadIdx.x % 32;
@@ -248,24 +243,10 @@ __device__ inline void decode_step(const std::uint8_t* keys, const std::uint8_t*
     }
   }
   float factor[2];
-#pragma unroll
-  for (int head = 0; head < 2; ++head) {
-    float highest = fmaxf(s[head], s[head + 2]);
-#pragma unroll
-    for (int offset = 4; offset < 32; offset *= 2)
-      highest = fmaxf(highest, __shfl_xor_sync(0xffffffffu, highest, offset));
-    highest = fmaxf(state.maximum[head], highest);
-    // Nothing visible so far: keep the state, and every exponent at zero.
-    const float safe = highest == -INFINITY ? 0.f : highest;
-    factor[head] = ptx::exp2_fast((state.maximum[head] - safe) * scale);
-    state.maximum[head] = highest;
-    s[head] = ptx::exp2_fast((s[head] - safe) * scale);
-    s[head + 2] = ptx::exp2_fast((s[head + 2] - safe) * scale);
-    state.sum[head] = state.sum[head] * factor[head] + s[head] + s[head + 2];
-  }
+  ptx::softmax_step(s, scale, state.maximum, state.sum, factor);
   const auto pack = [](float low, float high) { return kE4m3 ? ptx::pack_f16(low, high) : ptx::pack_bf16(low, high); };
-  const std::uint32_t p0 = transpose_8x8(pack(s[0], s[1]));  // keys lane % 4 * 2, + 1 of head lane / 4
-  const std::uint32_t p1 = transpose_8x8(pack(s[2], s[3]));
+  const std::uint32_t p0 = ptx::transpose_8x8(pack(s[0], s[1]));  // keys lane % 4 * 2, + 1 of head lane / 4
+  const std::uint32_t p1 = ptx::transpose_8x8(pack(s[2], s[3]));
   std::uint32_t seen[2] = {0xffffffffu, 0xffffffffu};  // of this lane's keys in A: lane % 4 * 2, + 1; and 8 on
   if (kEdge) {
 #pragma unroll

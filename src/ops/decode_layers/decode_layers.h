@@ -5,7 +5,8 @@
 //
 // with keys and values appended at the row's slot. A GPU alone has it, and for the published width alone; elsewhere,
 // and for more rows, the operations run one by one. Numbers differ from theirs in the last bits: x, attended and
-// activations are rounded to bf16 as there, residual and qkv are not.
+// activations, and the residual that a norm reads, are rounded to bf16 as there; the residual's
+// own sum and qkv are not.
 //
 // A row's result depends on nothing but the row, its context and the weights.
 #pragma once

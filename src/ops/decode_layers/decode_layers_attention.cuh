@@ -14,6 +14,7 @@
 #include "ops/decode_layers/decode_layers_weights.cuh"
 #include "ops/ptx/convert.cuh"
 #include "ops/ptx/mma.cuh"
+#include "ops/ptx/softmax.cuh"
 
 namespace rose::ops::cuda {
 
@@ -188,12 +189,6 @@ struct DecodeHeads {
   }
 };
 
-__device__ inline std::uint32_t transpose_8x8(std::uint32_t x) {
-  std::uint32_t y;
-  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(y) : "r"(x));
-  return y;
-}
-
 // Scores of 16 positions from `position` on; -infinity past the end.
 template <bool kE4m3>
 __device__ inline void score_unit(const DecodeThread& thread, const DecodeUnit<kE4m3>& keys, const DecodeDims& query,
@@ -216,28 +211,16 @@ __device__ inline void score_unit(const DecodeThread& thread, const DecodeUnit<k
 template <bool kE4m3>
 __device__ inline void add_values(const DecodeUnit<kE4m3>& values, float (&s)[4], float scale, DecodeHeads& heads) {
   float factor[2];
-#pragma unroll
-  for (int head = 0; head < 2; ++head) {
-    float highest = fmaxf(s[head], s[head + 2]);
-#pragma unroll
-    for (int offset = 4; offset < 32; offset *= 2)
-      highest = fmaxf(highest, __shfl_xor_sync(0xffffffffu, highest, offset));
-    highest = fmaxf(heads.maximum[head], highest);
-    const float safe = highest == -INFINITY ? 0.f : highest;  // scores of -infinity only
-    factor[head] = ptx::exp2_fast((heads.maximum[head] - safe) * scale);
-    heads.maximum[head] = highest;
-    s[head] = ptx::exp2_fast((s[head] - safe) * scale);
-    s[head + 2] = ptx::exp2_fast((s[head + 2] - safe) * scale);
-    heads.sum[head] = heads.sum[head] * factor[head] + s[head] + s[head + 2];
-  }
-  const std::uint32_t p0 = transpose_8x8(ptx::pack_bf16(s[0], s[1])), p1 = transpose_8x8(ptx::pack_bf16(s[2], s[3]));
+  ptx::softmax_step(s, scale, heads.maximum, heads.sum, factor);
+  const std::uint32_t p0 = ptx::transpose_8x8(ptx::pack_bf16(s[0], s[1])),
+                      p1 = ptx::transpose_8x8(ptx::pack_bf16(s[2], s[3]));
 #pragma unroll
   for (int tile = 0; tile < 4; ++tile) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) heads.out[tile][i] *= factor[i % 2];
     const std::uint32_t a[4] = {
-        transpose_8x8(values.rows[0].pair(2 * tile)), transpose_8x8(values.rows[0].pair(2 * tile + 1)),
-        transpose_8x8(values.rows[1].pair(2 * tile)), transpose_8x8(values.rows[1].pair(2 * tile + 1))};
+        ptx::transpose_8x8(values.rows[0].pair(2 * tile)), ptx::transpose_8x8(values.rows[0].pair(2 * tile + 1)),
+        ptx::transpose_8x8(values.rows[1].pair(2 * tile)), ptx::transpose_8x8(values.rows[1].pair(2 * tile + 1))};
     ptx::mma_bf16(heads.out[tile], a, p0, p1);
   }
 }
@@ -337,10 +320,6 @@ __device__ inline void write_part(const DecodeThread& thread, const DecodeHeads&
 // --- one block, and all parts of a head
 // --------------------------------------------------------------------------------
 
-struct DecodeSoftmax {
-  float maximum = -INFINITY, sum = 0;
-};
-
 __device__ inline float sink_weight(const std::uint16_t* sinks, int head, float maximum, float scale_log2) {
   return ptx::exp2_fast(fmaf(ptx::bf16_to_float(sinks[head]), 1.44269504f, -maximum * scale_log2));
 }
@@ -353,21 +332,21 @@ __device__ inline void sum_parts(const DecodeThread& thread, const DecodeLayersP
   using S = DecodeLayersKernel;
   const int head = thread.warp, dim = thread.lane * 2;
   if (head >= S::kGroupHeads) return;
-  DecodeSoftmax all;
+  float maximum = -INFINITY, sum = 0;
 #pragma unroll
-  for (int warp = 0; warp < S::kAttentionWarps; ++warp) all.maximum = fmaxf(all.maximum, parts[warp].maximum[head]);
-  const float safe = all.maximum == -INFINITY ? 0.f : all.maximum;
+  for (int warp = 0; warp < S::kAttentionWarps; ++warp) maximum = fmaxf(maximum, parts[warp].maximum[head]);
+  const float safe = maximum == -INFINITY ? 0.f : maximum;
   float first = 0, second = 0;
 #pragma unroll
   for (int warp = 0; warp < S::kAttentionWarps; ++warp) {
     const float factor = ptx::exp2_fast((parts[warp].maximum[head] - safe) * params.scale_log2);
-    all.sum = fmaf(parts[warp].sum[head], factor, all.sum);
+    sum = fmaf(parts[warp].sum[head], factor, sum);
     const float2 out = *reinterpret_cast<const float2*>(&parts[warp].out[head][dim]);
     first = fmaf(out.x, factor, first), second = fmaf(out.y, factor, second);
   }
   const int head_of_all = task.kv_head * S::kGroupHeads + head;
   if (task.whole) {
-    const float inverse = __fdividef(1.f, all.sum + sink_weight(layer.sinks, head_of_all, safe, params.scale_log2));
+    const float inverse = __fdividef(1.f, sum + sink_weight(layer.sinks, head_of_all, safe, params.scale_log2));
     publish(params.work->packets + DecodePackets::kAttended + head_of_all * (S::kHeadDim / 2) + dim / 2,
             ptx::pack_bf16(first * inverse, second * inverse), tag);
     return;
@@ -375,7 +354,7 @@ __device__ inline void sum_parts(const DecodeThread& thread, const DecodeLayersP
   DecodePacket* piece = params.work->packets + DecodePackets::kPieces +
                         (task.kv_head * S::kSplits + task.split) * DecodePackets::kPieceSize + head * (S::kHeadDim + 2);
   publish(piece + dim, first, tag), publish(piece + dim + 1, second, tag);
-  if (dim == 0) publish(piece + S::kHeadDim, all.maximum, tag), publish(piece + S::kHeadDim + 1, all.sum, tag);
+  if (dim == 0) publish(piece + S::kHeadDim, maximum, tag), publish(piece + S::kHeadDim + 1, sum, tag);
 }
 
 // One warp: 32 dims of a head, which ones by the block's split, over all pieces in order.

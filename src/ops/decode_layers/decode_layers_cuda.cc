@@ -2,6 +2,7 @@
 
 #include <bit>
 
+#include "device/backend.h"
 #include "device/cuda/gpu.h"
 #include "ops/check.h"
 #include "ops/decode_layers/decode_layers_params.cuh"
@@ -40,6 +41,7 @@ DecodeLayerParams layer_params(const DecodeLayer& layer, const KvLayer& cache) {
 }  // namespace
 
 bool has_decode_layers(const Stream& stream, const DecodeLayersShape& shape, int layers) {
+  rose::cuda::make_current(stream.device().ordinal);  // decode_layers_fit asks of it
   return shape.hidden == Shape::kHidden && shape.intermediate == Shape::kIntermediate && shape.heads == Shape::kHeads &&
          shape.kv_heads == Shape::kKvHeads && shape.head_dim == Shape::kHeadDim &&
          shape.experts_per_token == Shape::kTop && shape.experts >= Shape::kTop &&

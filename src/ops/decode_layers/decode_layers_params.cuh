@@ -48,9 +48,8 @@ struct DecodePackets {
 };
 
 struct DecodeLayersWork {
-  std::uint32_t steps;  // that have ended; zero at first
-  std::uint32_t unused[3];
-  DecodePacket packets[DecodePackets::kCount];  // zero at first
+  std::uint32_t steps;                                      // that have ended; zero at first
+  alignas(16) DecodePacket packets[DecodePackets::kCount];  // zero at first
 };
 
 struct DecodeLayerParams {

@@ -109,11 +109,7 @@ struct DecodeColumns {
 
   // Eight inputs in order (bf16 pairs) as the pairs (0, 4), (1, 5), (2, 6), (3, 7) that codes come in, times 2^64.
   __device__ void set(int i, int half, const uint4& v) {
-    const auto scaled = [](std::uint32_t pair) {
-      std::uint32_t product;
-      asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(product) : "r"(pair), "r"(0x5f805f80u));
-      return product;
-    };
+    const auto scaled = [](std::uint32_t pair) { return ptx::multiply_bf16(pair, 0x5f805f80u); };
     b[i][half * 4] = scaled(__byte_perm(v.x, v.z, 0x5410));
     b[i][half * 4 + 1] = scaled(__byte_perm(v.x, v.z, 0x7632));
     b[i][half * 4 + 2] = scaled(__byte_perm(v.y, v.w, 0x5410));
@@ -157,13 +153,6 @@ __device__ inline void expert_slot(const DecodeThread& thread, const std::uint8_
   }
   // Columns 2 q, 2 q + 1 belong to expert q; rows 4 e .. 4 e + 3 to expert e.
   if (quarter == own / 4) sums.parts[4 * row + own][warp] = total;
-}
-
-__device__ inline float swiglu(float gate, float up, float limit) {
-  gate = gate > limit ? limit : gate;  // NaN stays NaN
-  up = up > limit ? limit : up < -limit ? -limit : up;
-  const float sigmoid = __fdividef(1.f, 1.f + ptx::exp2_fast(-1.702f * 1.44269504f * gate));
-  return gate * sigmoid * (up + 1.f);
 }
 
 }  // namespace rose::ops::cuda

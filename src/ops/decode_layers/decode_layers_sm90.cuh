@@ -16,8 +16,8 @@
 //   gate_up    all logits                   four experts, swiglu      activations
 //   down       activations                  residual += experts       residual
 //
-// Numbers. The row enters products in bf16, as with the other kernels; residual, qkv and sums are f32. A row's result
-// depends on nothing but the row: sums have a fixed order, and nothing counts arrivals.
+// Numbers. The row enters norms and products in bf16, as with the other kernels; the residual is summed in f32, qkv and
+// sums are f32. A row's result depends on nothing but the row: sums have a fixed order, and nothing counts arrivals.
 #pragma once
 
 #include <climits>
@@ -29,6 +29,7 @@
 #include "ops/decode_layers/decode_layers_products.cuh"
 #include "ops/decode_layers/decode_layers_weights.cuh"
 #include "ops/ptx/choose.cuh"
+#include "ops/ptx/swiglu.cuh"
 #include "ops/ptx/turn.cuh"
 
 namespace rose::ops::cuda {
@@ -344,8 +345,11 @@ class DecodeWalk {
     }
     ptx::fence_async_shared();  // where attention's numbers were, the copy engine writes scales
     consumers_sync();
-    if (thread.warp == 0) choose(thread);
-    if (thread.warp != 0) ptx::barrier_arrive_other_warp(&shared_.routed);
+    if (thread.warp == 0) {
+      choose(thread);
+    } else {
+      ptx::barrier_arrive_other_warp(&shared_.routed);
+    }
     consumers_sync();
   }
 
@@ -384,8 +388,8 @@ class DecodeWalk {
     float activation = 0;
     if (mine < S::kTop * count) {
       const int at = 2 * j / R::kExpertRows * (S::kTop * R::kExpertRows) + e * R::kExpertRows + 2 * j % R::kExpertRows;
-      activation = swiglu(fmaf(shared_.sums.total(at), kTwoTo62, ptx::bf16_low(bias)),
-                          fmaf(shared_.sums.total(at + 1), kTwoTo62, ptx::bf16_high(bias)), params_.swiglu_limit);
+      activation = ptx::swiglu(fmaf(shared_.sums.total(at), kTwoTo62, ptx::bf16_low(bias)),
+                               fmaf(shared_.sums.total(at + 1), kTwoTo62, ptx::bf16_high(bias)), params_.swiglu_limit);
     }
     const float neighbour = __shfl_down_sync(0xffffffffu, activation, 1);
     if (mine < S::kTop * count && mine % 2 == 0) {

@@ -2,7 +2,7 @@
 // need and as far ahead as they reach, so that memory is busy while the blocks wait for each other's numbers.
 //
 // Ring A holds dense rows, ring B expert rows; dense rows use B, too, where no expert rows are due. Which experts come
-// is known only after routing: until then A already takes the next layer's first rows of qkv.
+// is known only after routing. A takes the next layer's first rows of qkv as soon as gate_up's have been asked for.
 #pragma once
 
 #include "ops/decode_layers/decode_layers_params.cuh"
@@ -50,7 +50,7 @@ struct DecodeRingShape {
   static constexpr int kScaleTiles = (S::kHidden + S::kScaleTile - 1) / S::kScaleTile;
   static constexpr int kScaleRow = S::kScaleTile / S::kGroup;  // bytes of a row in a tile
 
-  // Which ring slot i is in. The first kEarly slots of qkv are asked for before the layer before has its experts.
+  // Which ring slot i is in. The first kEarly slots of qkv are asked for during the layer before.
   static constexpr int kEarly = kStages;
   __device__ static bool qkv_in_b(int slot) { return slot >= kEarly && slot < kEarly + kStages; }
   __device__ static bool output_in_b(int slot) { return slot % 2 == 1; }

@@ -32,6 +32,7 @@
 #include "ops/ptx/convert.cuh"
 #include "ops/ptx/mma.cuh"
 #include "ops/ptx/ring.cuh"
+#include "ops/ptx/swiglu.cuh"
 #include "ops/ptx/tma.cuh"
 
 namespace rose::ops::cuda {
@@ -152,12 +153,6 @@ __device__ inline void decode_load(DecodeShared<C>& shared, const ExpertDecode& 
 // --- products
 // ------------------------------------------------------------------------------------------------------------
 
-__device__ inline std::uint32_t multiply_bf16(std::uint32_t a, std::uint32_t b) {
-  std::uint32_t product;
-  asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
-  return product;
-}
-
 // This warp's groups of the batch's rows, times 2^64 and in the order of e2m1_to_bf16; zeros past the last row.
 template <DecodeStage kStage, class C>
 __device__ inline void decode_read_x(DecodeShared<C>& shared, const ExpertDecode& params, const int4& batch,
@@ -175,10 +170,10 @@ __device__ inline void decode_read_x(DecodeShared<C>& shared, const ExpertDecode
       const int group = warp + i * C::kWarps;
       uint4 v = {0, 0, 0, 0};
       if (entry >= 0 && group < groups) v = *reinterpret_cast<const uint4*>(from + group * 32);
-      x[i][chunk][0] = multiply_bf16(__byte_perm(v.x, v.z, 0x5410), kTwoTo64);
-      x[i][chunk][1] = multiply_bf16(__byte_perm(v.x, v.z, 0x7632), kTwoTo64);
-      x[i][chunk][2] = multiply_bf16(__byte_perm(v.y, v.w, 0x5410), kTwoTo64);
-      x[i][chunk][3] = multiply_bf16(__byte_perm(v.y, v.w, 0x7632), kTwoTo64);
+      x[i][chunk][0] = ptx::multiply_bf16(__byte_perm(v.x, v.z, 0x5410), kTwoTo64);
+      x[i][chunk][1] = ptx::multiply_bf16(__byte_perm(v.x, v.z, 0x7632), kTwoTo64);
+      x[i][chunk][2] = ptx::multiply_bf16(__byte_perm(v.y, v.w, 0x5410), kTwoTo64);
+      x[i][chunk][3] = ptx::multiply_bf16(__byte_perm(v.y, v.w, 0x7632), kTwoTo64);
     }
   }
 }
@@ -262,18 +257,11 @@ __device__ inline void decode_consume(DecodeShared<C>& shared, const ExpertDecod
 // --- epilogue
 // ------------------------------------------------------------------------------------------------------------
 
-__device__ inline float decode_swiglu(float gate, float up, float limit) {
-  gate = gate > limit ? limit : gate;  // NaN stays NaN
-  up = up > limit ? limit : up < -limit ? -limit : up;
-  const float sigmoid = __fdividef(1.f, 1.f + ptx::exp2_fast(-1.702f * 1.44269504f * gate));
-  return gate * sigmoid * (up + 1.f);
-}
-
 // The two features of this thread for one row.
 template <DecodeStage kStage>
 __device__ inline void decode_store(const ExpertDecode& params, int entry, int feature, float even, float odd) {
   if constexpr (kStage == DecodeStage::kGateUp) {
-    const float a = decode_swiglu(even, odd, params.swiglu_limit);
+    const float a = ptx::swiglu(even, odd, params.swiglu_limit);
     static_cast<std::uint16_t*>(params.out)[static_cast<long>(entry) * (params.out_features / 2) + feature / 2] =
         static_cast<std::uint16_t>(ptx::pack_bf16(a, 0.f));
   } else {

@@ -32,6 +32,7 @@
 #include "ops/ptx/barrier.cuh"
 #include "ops/ptx/convert.cuh"
 #include "ops/ptx/ring.cuh"
+#include "ops/ptx/swiglu.cuh"
 #include "ops/ptx/tma.cuh"
 #include "ops/ptx/wgmma.cuh"
 
@@ -360,13 +361,6 @@ __device__ __forceinline__ void product_join(ProductShared<C>& shared, ProductRi
 // --- results
 // -------------------------------------------------------------------------------------------------------------
 
-__device__ inline float product_swiglu(float gate, float up, float limit) {
-  gate = gate > limit ? limit : gate;  // NaN stays NaN
-  up = up > limit ? limit : up < -limit ? -limit : up;
-  const float sigmoid = __fdividef(1.f, 1.f + ptx::exp2_fast(-1.702f * 1.44269504f * gate));
-  return gate * sigmoid * (up + 1.f);
-}
-
 // Of features `feature` and the next, as bf16.
 __device__ inline std::uint32_t product_bias(const ExpertProduct& params, int expert, int feature) {
   if (params.bias == nullptr || feature >= params.out_features) return 0;
@@ -392,10 +386,10 @@ __device__ __forceinline__ void store_activations(const ExpertProduct& params, c
     for (int c = 0; c < kN / 8; ++c) {
       const float* sum = &total[part][c * 4];
       const int row = part * kN + c * 8 + lane.t * 2;
-      const float a[2] = {product_swiglu((lane.swapped() ? sum[2] : sum[0]) + gate_bias,
-                                         (lane.swapped() ? sum[0] : sum[2]) + up_bias, params.swiglu_limit),
-                          product_swiglu((lane.swapped() ? sum[3] : sum[1]) + gate_bias,
-                                         (lane.swapped() ? sum[1] : sum[3]) + up_bias, params.swiglu_limit)};
+      const float a[2] = {ptx::swiglu((lane.swapped() ? sum[2] : sum[0]) + gate_bias,
+                                      (lane.swapped() ? sum[0] : sum[2]) + up_bias, params.swiglu_limit),
+                          ptx::swiglu((lane.swapped() ? sum[3] : sum[1]) + gate_bias,
+                                      (lane.swapped() ? sum[1] : sum[3]) + up_bias, params.swiglu_limit)};
       const std::uint16_t both = ptx::pack_e4m3(a[0] * 8.f, a[1] * 8.f);
 #pragma unroll
       for (int i = 0; i < 2; ++i) {

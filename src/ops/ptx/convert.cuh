@@ -17,6 +17,13 @@ __device__ inline float bf16_to_float(std::uint16_t bits) {
   return __uint_as_float(static_cast<std::uint32_t>(bits) << 16);
 }
 
+// Two products of bf16.
+__device__ inline std::uint32_t multiply_bf16(std::uint32_t a, std::uint32_t b) {
+  std::uint32_t product;
+  asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
+  return product;
+}
+
 // Two floats as e4m3, `low` in the lower byte; nearest, saturating at 448.
 __device__ inline std::uint16_t pack_e4m3(float low, float high) {
   std::uint16_t packed;

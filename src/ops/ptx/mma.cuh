@@ -36,6 +36,12 @@ __device__ inline void ldmatrix_x4_transposed(std::uint32_t (&r)[4], std::uint32
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                : "r"(shared));
 }
+// An 8x8 matrix of 16-bit elements in registers, a row to four lanes.
+__device__ inline std::uint32_t transpose_8x8(std::uint32_t x) {
+  std::uint32_t y;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(y) : "r"(x));
+  return y;
+}
 __device__ inline void stmatrix_x4(std::uint32_t shared, std::uint32_t r0, std::uint32_t r1, std::uint32_t r2,
                                    std::uint32_t r3) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared), "r"(r0), "r"(r1),

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "ops/ptx/barrier.cuh"
+#include "ops/ptx/convert.cuh"
 #include "ops/sample/sample_params.cuh"
 
 namespace rose::ops::cuda {
@@ -86,9 +87,7 @@ __device__ inline int token_of(std::uint64_t order) { return static_cast<int>(~s
 
 // exp(x) for x <= 0, as 2^(x log2 e) with log2 e in two parts: the product rounds once, the power errs by 2^-22.
 __device__ inline float exp_below_zero(float x) {
-  float power;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(__fmaf_rn(x, 0x1.715476p+0f, x * 0x1.4ae0c0p-26f)));
-  return power;
+  return ptx::exp2_fast(__fmaf_rn(x, 0x1.715476p+0f, x * 0x1.4ae0c0p-26f));
 }
 
 template <class T>
