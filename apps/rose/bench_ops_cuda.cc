@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <thread>
 
 #include "base/result.h"
 #include "bench_ops.h"
@@ -18,6 +20,10 @@ constexpr double kColdBytes = 240e6;     // four times an H200's L2
 constexpr double kReplaySeconds = 3e-4;  // of a graph, at least: the events' own time vanishes in it
 constexpr double kOpSeconds = 1.5;       // of one row's replays, at most, beyond kReplaysMin
 constexpr int kReplaysMin = 5;
+// Before a row: behind tensor cores at the power limit the clock stays low for some tens of milliseconds, and a kernel
+// that only reads memory took 10 % more.
+constexpr auto kRest = std::chrono::milliseconds(150);
+constexpr double kWarmSeconds = 0.05;  // of the memory ceilings: a card that was idle reads up to 6 % slower at first
 constexpr int kLaunchesMax = 512;
 
 // What the card can do, measured in this run.
@@ -53,8 +59,10 @@ double seconds_of(const Stream& stream, const std::function<void()>& work) {
 }
 
 template <class Work>
-double median_seconds(const Stream& stream, int runs, const Work& work) {
-  work();
+double median_seconds(const Stream& stream, int runs, double warm_seconds, const Work& work) {
+  double warm = 0;
+  do warm += seconds_of(stream, work);
+  while (warm < warm_seconds);
   std::vector<double> seconds;
   for (int i = 0; i < runs; ++i) seconds.push_back(seconds_of(stream, work));
   return spread_of(std::move(seconds)).median;
@@ -76,19 +84,21 @@ Ceilings measure_ceilings(const Stream& stream) {
   const Tensor sums = memory.tensor(DType::kF32, {ops::cuda::matrix_sink_elements(stream)});
   const double bytes = kBytes;
   Ceilings c;
-  c.read_bytes_per_s = bytes / median_seconds(stream, kRuns, [&] { ops::cuda::read_all(stream, from, sink); });
-  c.copy_bytes_per_s = 2 * bytes / median_seconds(stream, kRuns, [&] { ops::cuda::copy_all(stream, from, to); });
+  c.read_bytes_per_s =
+      bytes / median_seconds(stream, kRuns, kWarmSeconds, [&] { ops::cuda::read_all(stream, from, sink); });
+  c.copy_bytes_per_s =
+      2 * bytes / median_seconds(stream, kRuns, kWarmSeconds, [&] { ops::cuda::copy_all(stream, from, to); });
   for (const auto format : {ops::cuda::MatrixFormat::kBf16, ops::cuda::MatrixFormat::kE4m3}) {
     double flops = 0;
     const double s =
-        median_seconds(stream, kRuns, [&] { flops = ops::cuda::multiply(stream, format, kIterations, sums); });
+        median_seconds(stream, kRuns, 0, [&] { flops = ops::cuda::multiply(stream, format, kIterations, sums); });
     (format == ops::cuda::MatrixFormat::kBf16 ? c.bf16_flops : c.e4m3_flops) = flops / s;
   }
   constexpr int kLaunches = 400;
   const Graph launches = Graph::capture(stream, [&] {
     for (int i = 0; i < kLaunches; ++i) ops::cuda::launch_nothing(stream);
   });
-  c.launch_seconds = median_seconds(stream, kRuns, [&] { launches.launch(stream); }) / kLaunches;
+  c.launch_seconds = median_seconds(stream, kRuns, 0, [&] { launches.launch(stream); }) / kLaunches;
   return c;
 }
 
@@ -104,6 +114,7 @@ OpTiming time_op(const Stream& stream, const PreparedOp& op, int repeats) {
     for (int i = 0; i < timing.launches; ++i) op.launch(i % op.copies);
   });
   std::vector<double> seconds;
+  std::this_thread::sleep_for(kRest);
   const double replay = seconds_of(stream, [&] { graph.launch(stream); });  // warm-up, and how many the time allows
   const int replays = std::min(repeats, std::max(kReplaysMin, static_cast<int>(kOpSeconds / replay)));
   for (int i = 0; i < replays; ++i) {
