@@ -2,7 +2,6 @@
 
 namespace rose::ops::cuda {
 
-template void launch_linear_fp8<LinearFp8Config<128, 1>>(const LinearFp8Params&, int, cudaStream_t);
-template void launch_linear_fp8<LinearFp8Config<128, 2>>(const LinearFp8Params&, int, cudaStream_t);
+template void launch_linear_fp8<LinearFp8Config<128>>(const LinearFp8Params&, int, cudaStream_t);
 
 }  // namespace rose::ops::cuda

@@ -18,7 +18,6 @@ using rose::cuda::matrix_map;
 using rose::cuda::Swizzle;
 
 constexpr int kRowsOfSwapped = 128;
-constexpr int kRowsOfOneBlock = 1024;  // beyond, clusters of two halve the reads of W
 
 std::uintptr_t address(const Tensor& tensor) { return reinterpret_cast<std::uintptr_t>(tensor.raw()); }
 
@@ -30,8 +29,8 @@ void tiled(const Stream& stream, const QuantizedRows& x, const Weight& weight, c
   params.in = static_cast<int>(weight.in);
   params.x = matrix_map(x.q.raw(), MapType::kByte, params.rows, params.in, x.q.stride(0), Config::kM, Config::kK,
                         Swizzle::k128);
-  params.weight = matrix_map(weight.payload.raw(), MapType::kByte, params.out, params.in, params.in,
-                             Config::kN / Config::kBlocks, Config::kK, Swizzle::k128);
+  params.weight = matrix_map(weight.payload.raw(), MapType::kByte, params.out, params.in, params.in, Config::kN,
+                             Config::kK, Swizzle::k128);
   params.x_scales = matrix_map(x.scales.raw(), MapType::kF32, (params.in + 127) / 128, params.rows, x.scales.stride(0),
                                1, Config::kM, Swizzle::kNone);
   params.weight_scales = weight.scales.as<float>();
@@ -40,36 +39,29 @@ void tiled(const Stream& stream, const QuantizedRows& x, const Weight& weight, c
   params.y_stride = y.stride(0);
   params.y_is_f32 = y.dtype() == DType::kF32;
   params.y_pieces = !params.y_is_f32 && params.out % 8 == 0 && y.stride(0) % 8 == 0 && address(y) % 16 == 0;
-  const int rows_of_cluster = Config::kBlocks * Config::kM;
-  const int tiles =
-      ((params.rows + rows_of_cluster - 1) / rows_of_cluster) * ((params.out + Config::kN - 1) / Config::kN);
-  launch_linear_fp8<Config>(params,
-                            Config::kBlocks * std::min(tiles, rose::cuda::multiprocessors(stream) / Config::kBlocks),
+  const int tiles = ((params.rows + Config::kM - 1) / Config::kM) * ((params.out + Config::kN - 1) / Config::kN);
+  launch_linear_fp8<Config>(params, std::min(tiles, rose::cuda::multiprocessors(stream)),
                             rose::cuda::native_stream(stream));
 }
 
 }  // namespace
 
-void linear_fp8_tiled(const Stream& stream, const QuantizedRows& x, const Weight& weight, const Tensor& y,
-                      const LinearFp8Tile& tile) {
+void linear_fp8_tiled(const Stream& stream, const QuantizedRows& x, const Weight& weight, const Tensor& y, int n) {
   CHECK(weight.format == WeightFormat::kFp8 && x.q.dtype() == DType::kF8E4M3 && weight.in % 16 == 0 &&
             x.q.stride(0) % 16 == 0 && x.scales.stride(0) % 4 == 0 &&
             (y.dtype() == DType::kBf16 || y.dtype() == DType::kF32),
         "linear on {}: {} weights, x {}, scales {}, y {}", stream.device().name(), weight_format_name(weight.format),
         x.q.describe(), x.scales.describe(), y.describe());
   if (x.q.size(0) == 0) return;
-  if (tile.n == 160 && tile.blocks == 1) return tiled<LinearFp8Config<160, 1>>(stream, x, weight, y);
-  if (tile.n == 160) return tiled<LinearFp8Config<160, 2>>(stream, x, weight, y);
-  if (tile.blocks == 1) return tiled<LinearFp8Config<128, 1>>(stream, x, weight, y);
-  tiled<LinearFp8Config<128, 2>>(stream, x, weight, y);
+  if (n == 160) return tiled<LinearFp8Config<160>>(stream, x, weight, y);
+  tiled<LinearFp8Config<128>>(stream, x, weight, y);
 }
 
 void linear_fp8(const Stream& stream, const QuantizedRows& x, const Weight& weight, const Tensor& y) {
   const std::int64_t rows = x.q.size(0);
   if (rows <= kRowsOfSwapped) return linear_swapped(stream, x, weight, y);
   linear_fp8_tiled(stream, x, weight, y,
-                   {choose_linear_fp8_width({rows, weight.out, weight.in}, rose::cuda::multiprocessors(stream)),
-                    rows > kRowsOfOneBlock ? 2 : 1});
+                   choose_linear_fp8_width({rows, weight.out, weight.in}, rose::cuda::multiprocessors(stream)));
 }
 
 void quantize_rows(const Stream& stream, const Tensor& x, const QuantizedRows& quantized) {

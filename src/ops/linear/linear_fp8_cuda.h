@@ -13,14 +13,8 @@ namespace rose::ops::cuda {
 // kernel serves up to 128 rows, another more, and their results may differ in the last bits.
 void linear_fp8(const Stream& stream, const QuantizedRows& x, const Weight& weight, const Tensor& y);
 
-// The kernel for many rows with a given tile, for tests and benchmarks: 128 rows x n features, n 128 or 160; clusters
-// of one or two blocks.
-struct LinearFp8Tile {
-  int n = 128;
-  int blocks = 1;
-};
-void linear_fp8_tiled(const Stream& stream, const QuantizedRows& x, const Weight& weight, const Tensor& y,
-                      const LinearFp8Tile& tile);
+// The kernel for many rows with tiles of 128 rows x n features, n 128 or 160: for tests and benchmarks.
+void linear_fp8_tiled(const Stream& stream, const QuantizedRows& x, const Weight& weight, const Tensor& y, int n);
 
 // x: [rows, columns] bf16, columns a multiple of 8, rows at multiples of 16 bytes (q: of 8).
 void quantize_rows(const Stream& stream, const Tensor& x, const QuantizedRows& quantized);

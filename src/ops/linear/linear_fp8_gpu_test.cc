@@ -22,7 +22,7 @@ struct Case {
   int rows, out, in;
   bool bias;
   DType y;
-  int n = 0, blocks = 1;  // n 0: as linear_fp8 chooses
+  int n = 0;  // 0: as linear_fp8 chooses
 };
 
 class LinearFp8 : public ::testing::TestWithParam<Case> {};
@@ -44,7 +44,7 @@ TEST_P(LinearFp8, EqualsTheReference) {
   if (c.n == 0) {
     cuda::linear_fp8(gpu.stream, x, gpu_weight, y);
   } else {
-    cuda::linear_fp8_tiled(gpu.stream, x, gpu_weight, y, {c.n, c.blocks});
+    cuda::linear_fp8_tiled(gpu.stream, x, gpu_weight, y, c.n);
   }
   gpu.download(y, *actual);
   expect_near(*actual, expected_fp8(*q, *scales, *weight));
@@ -56,17 +56,15 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{8, 300, 1040, true, kF32}, Case{11, 200, 512, false, kBf16}, Case{32, 129, 2880, true, kF32},
                       Case{64, 640, 272, true, kBf16}, Case{100, 2880, 400, true, kF32},
                       Case{130, 300, 256, false, kBf16}, Case{128, 18000, 144, true, kF32},
-                      Case{129, 640, 2880, true, kBf16}, Case{1, 8, 16, true, kBf16, 128, 2},
-                      Case{300, 640, 640, true, kBf16, 128, 2}, Case{300, 520, 640, true, kF32, 160, 2},
-                      Case{2500, 1000, 144, false, kF32, 160, 2}, Case{8200, 264, 272, true, kBf16, 128, 2},
-                      Case{1, 8, 16, true, kBf16, 128}, Case{200, 333, 272, true, kBf16, 160},
-                      Case{2500, 1000, 144, false, kF32, 160}, Case{300, 520, 640, true, kBf16, 160},
-                      Case{300, 520, 640, true, kF32, 128}, Case{257, 968, 400, true, kBf16, 160},
-                      Case{2100, 1608, 160, true, kBf16, 128}),
+                      Case{129, 640, 2880, true, kBf16}, Case{300, 640, 640, true, kBf16, 128},
+                      Case{8200, 264, 272, true, kBf16, 128}, Case{1, 8, 16, true, kBf16, 128},
+                      Case{200, 333, 272, true, kBf16, 160}, Case{2500, 1000, 144, false, kF32, 160},
+                      Case{300, 520, 640, true, kBf16, 160}, Case{300, 520, 640, true, kF32, 128},
+                      Case{257, 968, 400, true, kBf16, 160}, Case{2100, 1608, 160, true, kBf16, 128}),
     [](const auto& info) {
       const Case& c = info.param;
       return std::to_string(c.rows) + "x" + std::to_string(c.out) + "x" + std::to_string(c.in) +
-             (c.n == 0 ? "" : "_n" + std::to_string(c.n) + "x" + std::to_string(c.blocks));
+             (c.n == 0 ? "" : "_n" + std::to_string(c.n));
     });
 
 // By the definition in quantized_rows.h, in f32: equal bits.

@@ -10,7 +10,7 @@ namespace rose::ops::cuda {
 
 struct LinearFp8Params {
   CUtensorMap x;               // [rows, in] e4m3, boxes of 128 x 128
-  CUtensorMap weight;          // [out, in] e4m3, boxes of kN / kBlocks x 128
+  CUtensorMap weight;          // [out, in] e4m3, boxes of kN x 128
   CUtensorMap x_scales;        // [groups, rows] f32, boxes of 1 x 128
   const float* weight_scales;  // [ceil(out / 128), groups]
   const std::uint16_t* bias;   // [out] bf16, or null
@@ -21,10 +21,8 @@ struct LinearFp8Params {
   int rows, out, in;
 };
 
-// A cluster of kBlocks has neighbouring row tiles of the same features; each block loads its share of W for all.
-template <int kN_, int kBlocks_>
+template <int kN_>
 struct LinearFp8Config {
-  static constexpr int kBlocks = kBlocks_;
   static constexpr int kM = 128;
   static constexpr int kN = kN_;
   static constexpr int kK = 128;  // bytes: the width of the swizzle, and of a scale
@@ -35,11 +33,11 @@ struct LinearFp8Config {
   static constexpr int kStoreRow = kStoreColumns * 2 + 16;  // bytes; eight rows fall into different banks
   static constexpr int kStoreBytes = kConsumers * 64 * kStoreRow;
   static constexpr int kStages = (226 * 1024 - kStoreBytes) / kStageBytes;
-  static constexpr int kGroupRows = 16 / kBlocks;  // clusters' row tiles that share W tiles while those are in L2
+  static constexpr int kGroupRows = 16;  // row tiles that share W tiles while those are in L2
   static_assert(kN % kStoreColumns == 0 && kStages >= 4);
 };
 
-// `blocks` a multiple of kBlocks. Instances in files of their own.
+// Instances in files of their own.
 template <class Config>
 void launch_linear_fp8(const LinearFp8Params& params, int blocks, cudaStream_t stream);
 

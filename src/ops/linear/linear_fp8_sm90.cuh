@@ -6,9 +6,7 @@
 // Bound: 2 * rows * out * in FLOPs at the FP8 rate (measured 1386 TFLOP/s on an H200): 0.174 ms for 8192 x 5120 x 2880.
 //
 // Mapping: as in linear_sm90.cuh: a persistent grid walks tiles of 128 rows x kN features; one thread loads by TMA, two
-// warpgroups have 64 rows each. While one of them adds, the other's products run. A step of 128 x 128 needs 32 KB for
-// 512 clocks of products, more than L2 gives all multiprocessors at once: so two blocks form a cluster, with two
-// neighbouring row tiles of the same features, and each loads half of the features' tile for both.
+// warpgroups have 64 rows each. While one of them adds, the other's products run.
 #pragma once
 
 #include <cuda.h>
@@ -16,7 +14,6 @@
 #include "device/cuda/launch.cuh"
 #include "ops/linear/linear_fp8_params.cuh"
 #include "ops/ptx/barrier.cuh"
-#include "ops/ptx/cluster.cuh"
 #include "ops/ptx/convert.cuh"
 #include "ops/ptx/mma.cuh"
 #include "ops/ptx/ring.cuh"
@@ -40,37 +37,29 @@ struct Fp8Tile {
   int row, column;
 };
 
-// Tile t of the cluster's walk, of which block `rank` has its rows: groups of kGroupRows row tiles go through all
-// columns before the next group.
+// Tile t of the walk: groups of kGroupRows row tiles go through all columns before the next group.
 template <class Config>
-__device__ inline Fp8Tile fp8_tile(int t, int row_tiles, int column_tiles, int rank) {
+__device__ inline Fp8Tile fp8_tile(int t, int row_tiles, int column_tiles) {
   const int first = t / (Config::kGroupRows * column_tiles) * Config::kGroupRows;
   const int rows_in_group = min(Config::kGroupRows, row_tiles - first);
   const int within = t - first * column_tiles;
-  return {((first + within % rows_in_group) * Config::kBlocks + rank) * Config::kM,
-          within / rows_in_group * Config::kN};
+  return {(first + within % rows_in_group) * Config::kM, within / rows_in_group * Config::kN};
 }
 
 template <class Config>
 __device__ inline void fp8_produce(Fp8Shared<Config>& shared, const LinearFp8Params& params, int row_tiles,
-                                   int column_tiles, int rank) {
-  constexpr int kPiece = Config::kN / Config::kBlocks;  // features that this block loads
+                                   int column_tiles) {
   const int steps = (params.in + Config::kK - 1) / Config::kK;
   ptx::Ring<Config::kStages> ring;
-  for (int t = blockIdx.x / Config::kBlocks; t < row_tiles * column_tiles; t += gridDim.x / Config::kBlocks) {
-    const Fp8Tile tile = fp8_tile<Config>(t, row_tiles, column_tiles, rank);
+  for (int t = blockIdx.x; t < row_tiles * column_tiles; t += gridDim.x) {
+    const Fp8Tile tile = fp8_tile<Config>(t, row_tiles, column_tiles);
     for (int step = 0; step < steps; ++step, ring.advance()) {
       std::uint64_t* full = &shared.full[ring.stage];
       ptx::barrier_wait(&shared.empty[ring.stage], ring.phase ^ 1);
       ptx::barrier_arrive_expect(full, Config::kStageBytes);
       ptx::tma_load_2d(&params.x, full, shared.x[ring.stage], step * Config::kK, tile.row);
-      std::uint8_t* weight = shared.weight[ring.stage] + rank * kPiece * Config::kK;
-      if constexpr (Config::kBlocks == 1) {
-        ptx::tma_load_2d(&params.weight, full, weight, step * Config::kK, tile.column, ptx::kEvictLast);
-      } else {
-        ptx::tma_load_2d_multicast(&params.weight, full, weight, step * Config::kK, tile.column + rank * kPiece,
-                                   (1 << Config::kBlocks) - 1, ptx::kEvictLast);
-      }
+      ptx::tma_load_2d(&params.weight, full, shared.weight[ring.stage], step * Config::kK, tile.column,
+                       ptx::kEvictLast);
       ptx::tma_load_2d(&params.x_scales, full, shared.x_scales[ring.stage], tile.row, step);
     }
   }
@@ -105,14 +94,7 @@ __device__ inline void fp8_multiply(Fp8Shared<Config>& shared, const LinearFp8Pa
     const float first[2] = {low * weight_scale, low * next_weight_scale};
     const float second[2] = {high * weight_scale, high * next_weight_scale};
     ptx::wgmma_wait<0>();
-    if constexpr (Config::kBlocks == 1) {
-      ptx::barrier_arrive(&shared.empty[ring.stage]);
-    } else {  // all blocks of the cluster wrote this stage: all must know that the warp is done with it
-      __syncwarp();
-      if (threadIdx.x % 32 < Config::kBlocks) {
-        ptx::barrier_arrive_at_rank(&shared.empty[ring.stage], threadIdx.x % 32);
-      }
-    }
+    ptx::barrier_arrive(&shared.empty[ring.stage]);
 #pragma unroll
     for (int group = 0; group < Config::kN / 8; ++group) {
       const bool next = group * 8 >= boundary;
@@ -189,43 +171,32 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
     linear_fp8_kernel(const __grid_constant__ LinearFp8Params params) {
   extern __shared__ std::uint8_t raw[];
   auto& shared = *reinterpret_cast<Fp8Shared<Config>*>(raw + (1024 - ptx::shared_address(raw) % 1024) % 1024);
-  const int row_tiles = (params.rows + Config::kBlocks * Config::kM - 1) / (Config::kBlocks * Config::kM);
-  const int rank = Config::kBlocks == 1 ? 0 : ptx::cluster_rank();
+  const int row_tiles = (params.rows + Config::kM - 1) / Config::kM;
   const int column_tiles = (params.out + Config::kN - 1) / Config::kN;
   if (threadIdx.x == 0) {
     for (int stage = 0; stage < Config::kStages; ++stage) {
       ptx::barrier_init(&shared.full[stage], 1);
-      ptx::barrier_init(&shared.empty[stage], Config::kBlocks == 1 ? 256 : Config::kBlocks * 8);  // threads, or warps
+      ptx::barrier_init(&shared.empty[stage], 256);
     }
     ptx::barrier_init_fence();
   }
   __syncthreads();
-  if constexpr (Config::kBlocks > 1) {
-    ptx::cluster_arrive_relaxed();
-    ptx::cluster_wait();
-  }
   if (threadIdx.x < 128) {
     ptx::registers_decrease<40>();
     if (threadIdx.x == 0) {
       ptx::dependents_launch();
       ptx::dependency_wait();
-      fp8_produce<Config>(shared, params, row_tiles, column_tiles, rank);
+      fp8_produce<Config>(shared, params, row_tiles, column_tiles);
     }
-    __syncwarp();
   } else {
     ptx::registers_increase<232>();
     ptx::Ring<Config::kStages> ring;
     float sums[Config::kN / 2];
-    for (int t = blockIdx.x / Config::kBlocks; t < row_tiles * column_tiles; t += gridDim.x / Config::kBlocks) {
-      const Fp8Tile tile = fp8_tile<Config>(t, row_tiles, column_tiles, rank);
+    for (int t = blockIdx.x; t < row_tiles * column_tiles; t += gridDim.x) {
+      const Fp8Tile tile = fp8_tile<Config>(t, row_tiles, column_tiles);
       fp8_multiply<Config>(shared, params, tile.column, ring, sums);
       fp8_store<Config>(shared, params, tile, sums);
     }
-    __syncwarp();
-  }
-  if constexpr (Config::kBlocks > 1) {  // a block must be there as long as another loads into it
-    ptx::cluster_arrive_relaxed();
-    ptx::cluster_wait();
   }
 }
 
@@ -237,8 +208,7 @@ void launch_linear_fp8(const LinearFp8Params& params, int blocks, cudaStream_t s
                      {.grid = dim3(static_cast<unsigned>(blocks)),
                       .block = dim3(Config::kThreads),
                       .shared_bytes = sizeof(Fp8Shared<Config>) + 1023,
-                      .overlap_previous = true,
-                      .cluster_blocks = Config::kBlocks > 1 ? Config::kBlocks : 0},
+                      .overlap_previous = true},
                      stream, params);
 }
 

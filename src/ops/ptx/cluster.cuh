@@ -53,15 +53,4 @@ __device__ inline void barrier_wait_cluster(std::uint64_t* barrier, int parity) 
       : "memory");
 }
 
-// One arrival at the barrier at the same shared-memory address of block `rank` of the cluster: that the warp's reads
-// are done; orders no writes of other threads (a release by the cluster would become a fence of the whole GPU).
-__device__ inline void barrier_arrive_at_rank(std::uint64_t* barrier, int rank) {
-  asm volatile(
-      "{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
-      "mbarrier.arrive.shared::cluster.b64 _, [there];\n}\n" ::"r"(
-          static_cast<std::uint32_t>(__cvta_generic_to_shared(barrier))),
-      "r"(rank)
-      : "memory");
-}
-
 }  // namespace rose::ptx

@@ -38,17 +38,6 @@ __device__ inline void tma_load_2d(const CUtensorMap* map, std::uint64_t* barrie
       : "memory");
 }
 
-// To the same shared-memory address, and signalling the barrier at the same address, of every block of the cluster
-// whose bit is set in `blocks`.
-__device__ inline void tma_load_2d_multicast(const CUtensorMap* map, std::uint64_t* barrier, void* shared, int x, int y,
-                                             std::uint16_t blocks, std::uint64_t policy = kEvictNormal) {
-  asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint"
-      " [%0], [%1, {%3, %4}], [%2], %5, %6;" ::"r"(shared_address(shared)),
-      "l"(map), "r"(shared_address(barrier)), "r"(x), "r"(y), "h"(blocks), "l"(policy)
-      : "memory");
-}
-
 // Only as far as L2.
 __device__ inline void tma_prefetch_2d(const CUtensorMap* map, int x, int y) {
   asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%0, {%1, %2}];" ::"l"(map), "r"(x), "r"(y) : "memory");
