@@ -33,7 +33,7 @@ struct LinearFp8Config {
   static constexpr int kStoreRow = kStoreColumns * 2 + 16;  // bytes; eight rows fall into different banks
   static constexpr int kStoreBytes = kConsumers * 64 * kStoreRow;
   static constexpr int kStages = (226 * 1024 - kStoreBytes) / kStageBytes;
-  static constexpr int kGroupRows = 16;  // row tiles that share W tiles while those are in L2
+  static constexpr int kGroupRows = 32;  // row tiles that share W tiles while those are in L2
   static_assert(kN % kStoreColumns == 0 && kStages >= 4);
 };
 
