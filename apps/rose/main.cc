@@ -6,6 +6,7 @@
 #include <cctype>
 #include <cstdio>
 #include <exception>
+#include <sstream>
 #include <string>
 
 #include "arguments.h"
@@ -31,6 +32,37 @@ void name_environment(CLI::App& app) {
       option->envname(name);
     }
   }
+}
+
+// One line of it: what is not set, and has no value that could be written, becomes a comment; so does a key, because
+// such files and terminals are read by others.
+std::string config_line(const CLI::App& command, const std::string& prefix, const std::string& name,
+                        std::string value) {
+  const CLI::Option* option = command.get_option_no_throw("--" + name);
+  if (option == nullptr) option = command.get_option_no_throw(name);  // positional
+  const bool given = option == nullptr || option->count() > 0;
+  const bool flag = option != nullptr && option->get_expected_max() == 0;
+  if (name == "api-key" && given) return "# " + prefix + name + " is set";
+  if (!given && (flag || value == "\"\"")) return "# " + prefix + name + " is not set";
+  if (!given && value.rfind("\"[", 0) == 0) value = value.substr(1, value.size() - 2);  // the default of a list
+  return prefix + name + "=" + value;
+}
+
+// A file for --config that brings the same options to the same sub-command.
+std::string effective_config(const CLI::App& app) {
+  const CLI::App* command = &app;
+  std::string prefix, text = "# rose " ROSE_VERSION "\n";
+  while (!command->get_subcommands().empty()) {
+    command = command->get_subcommands().front();
+    prefix += command->get_name() + ".";
+  }
+  std::istringstream lines(CLI::ConfigTOML().to_config(command, true, false, ""));
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t equals = line.find('=');
+    if (equals == std::string::npos || line.find('.') < equals) continue;  // an option of a sub-command of it
+    text += config_line(*command, prefix, line.substr(0, equals), line.substr(equals + 1)) + "\n";
+  }
+  return text;
 }
 
 std::vector<std::string> known_words(const CLI::App& app) {
@@ -86,6 +118,14 @@ int main(int argc, char** argv) {
   for (CLI::App* command : app.get_subcommands({})) command->get_formatter()->column_width(34);
   name_environment(app);
   app.set_config("--config", "", "read options from this TOML file, in a section for each sub-command");
+  bool print_config = false;
+  app.add_flag("--print-config", print_config, "print the options that would be used, as a file for --config, and exit")
+      ->configurable(false);
+  app.parse_complete_callback([&] {
+    if (!print_config) return;
+    std::fputs(effective_config(app).c_str(), stdout);
+    throw CLI::Success();
+  });
   const rose::Arguments arguments = rose::normalized(std::vector<std::string>(argv + 1, argv + argc));
   for (const std::string& flag : arguments.ignored) {
     std::fprintf(stderr, "rose: %s has no meaning here and is ignored\n", flag.c_str());
@@ -98,6 +138,8 @@ int main(int argc, char** argv) {
     return app.exit(help);
   } catch (const CLI::CallForVersion& version) {
     return app.exit(version);
+  } catch (const CLI::Success&) {  // --print-config
+    return 0;
   } catch (const CLI::RuntimeError& done) {  // a command's own exit code
     return done.get_exit_code();
   } catch (const CLI::ParseError& error) {

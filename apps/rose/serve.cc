@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "default_model.h"
 #include "load.h"
+#include "log_format.h"
 #include "server/api_server.h"
 
 namespace rose {
@@ -42,6 +43,7 @@ struct ServeOptions {
   int http_threads = 2;
   bool keep_on_half_close = false;
   bool no_access_log = false;
+  std::string log_format = "text";
 };
 
 std::string model_name_of(const std::string& checkpoint) {
@@ -228,13 +230,24 @@ class Signals {
   int descriptor_ = -1;
 };
 
-void print_ready(const ServeOptions& options, const ApiServerOptions& server, const std::string& url, double seconds) {
+// What an operator reads at start: as it is, or as a record of a log that a machine reads.
+void announce(const ServeOptions& options, std::string_view text) {
+  if (options.log_format == "json") {
+    while (!text.empty() && text.back() == '\n') text.remove_suffix(1);
+    if (!text.empty()) spdlog::info("{}", text);
+  } else {
+    fmt::print(stderr, "{}", text);
+  }
+}
+
+void announce_ready(const ServeOptions& options, const ApiServerOptions& server, const std::string& url,
+                    double seconds) {
   const std::string key = server.http.keys.required() ? " -H 'authorization: Bearer YOUR_KEY'" : "";
-  fmt::print(stderr,
-             "ready after {:.1f} s: {}/v1, metrics at {}/metrics. Try:\n\n"
-             "  curl {}/v1/chat/completions -H 'content-type: application/json'{} -d '{{\"model\": \"{}\", "
-             "\"messages\": [{{\"role\": \"user\", \"content\": \"Hello!\"}}]}}'\n\n",
-             seconds, url, url, url, key, server.service.model_names.front());
+  announce(options,
+           fmt::format("ready after {:.1f} s: {}/v1, metrics at {}/metrics. Try:\n\n"
+                       "  curl {}/v1/chat/completions -H 'content-type: application/json'{} -d '{{\"model\": \"{}\", "
+                       "\"messages\": [{{\"role\": \"user\", \"content\": \"Hello!\"}}]}}'\n\n",
+                       seconds, url, url, url, key, server.service.model_names.front()));
   if (options.insecure_no_auth && !is_loopback(options.host)) {
     spdlog::warn("anybody who reaches {} can use this server: it has no API key", options.host);
   }
@@ -259,7 +272,6 @@ void drain(Signals& signals, ApiServer& server, double timeout_s) {
 
 int run_serve(const ServeOptions& options) {
   spdlog::set_level(spdlog::level::info);
-  spdlog::set_pattern("%Y-%m-%d %H:%M:%S.%e %^%l%$ %v");
   const Time begin = Clock::now();
   Signals signals;
   const ApiServerOptions server_opts = server_options(options);
@@ -267,7 +279,7 @@ int run_serve(const ServeOptions& options) {
   ApiServer& server = *listening;
   server.start();
   const std::string url = url_of(options, server.port());
-  fmt::print(stderr, "rose {}: listening on {}, loading the model\n", ROSE_VERSION, url);
+  announce(options, fmt::format("rose {}: listening on {}, loading the model\n", ROSE_VERSION, url));
 
   Loading loading(options.load, server);
   if (signals.wait(loading.done_descriptor(), -1)) {
@@ -277,8 +289,8 @@ int run_serve(const ServeOptions& options) {
     _exit(0);
   }
   const std::string summary = loading.result();
-  fmt::print(stderr, "{}{}", summary, summary.empty() || summary.back() == '\n' ? "" : "\n");
-  print_ready(options, server_opts, url, seconds_between(begin, Clock::now()));
+  announce(options, summary.empty() || summary.back() == '\n' ? summary : summary + "\n");
+  announce_ready(options, server_opts, url, seconds_between(begin, Clock::now()));
 
   while (!signals.wait(-1, -1)) {
   }
@@ -329,6 +341,10 @@ void add_serve_options(CLI::App& command, ServeOptions& options) {
   command.add_flag("--keep-on-half-close", options.keep_on_half_close,
                    "go on answering a client that has shut its sending side down");
   command.add_flag("--disable-access-log", options.no_access_log, "no log line for each request");
+  command
+      .add_option("--log-format", options.log_format, "the log on standard error: text, or json for a record a line")
+      ->check(CLI::IsMember({"text", "json"}))
+      ->capture_default_str();
 }
 
 }  // namespace
@@ -345,7 +361,15 @@ void register_serve(CLI::App& app) {
       "that a service manager starts it\nagain; /health/live fails after two minutes without a step.\n"
       "Limits, timeouts and error texts follow OpenAI's API where it has them.");
   command->callback([options] {
-    if (const int code = run_serve(*options); code != 0) throw CLI::RuntimeError(code);
+    const bool json = options->log_format == "json";
+    json ? log_as_json() : log_as_text();
+    try {
+      if (const int code = run_serve(*options); code != 0) throw CLI::RuntimeError(code);
+    } catch (const StartError& error) {
+      if (!json) throw;  // main prints it
+      spdlog::critical("{}", error.what());
+      throw CLI::RuntimeError(error.exit_code());
+    }
   });
 }
 
