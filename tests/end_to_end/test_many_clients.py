@@ -25,9 +25,23 @@ def answer(*tokens, reasoning="r"):
     return {"message": {"reasoning": reasoning, "content": ""}, "logprobs": {"content": content}}
 
 
+def verdict(solo, crowd, most=0.1):
+    _, parting = many_clients.differing(solo, crowd)
+    return many_clients.is_tie(parting, most, 0.5)
+
+
 def test_only_tokens_that_are_nearly_as_likely_are_a_tie():
     solo = answer(("a", -0.1, "b", -3.0), ("del", -2.097, "5", -2.111), ("ta", 0.0, "x", -9.0))
-    assert many_clients.tie(solo, answer(("a", -0.1, "b", -3.0), ("5", -2.1, "del", -2.1)), 0.1) is not None
-    assert many_clients.tie(solo, answer(("b", -3.0, "a", -0.1)), 0.1) is None  # far less likely
-    assert many_clients.tie(solo, answer(("a", -0.1, "b", -3.0), ("never", -2.1, "5", -2.1)), 0.1) is None
-    assert many_clients.tie(solo, answer(("5", -2.1, "del", -2.1), reasoning="another"), 0.1) is None
+    assert verdict(solo, answer(("a", -0.1, "b", -3.0), ("5", -2.1, "del", -2.12)))
+    assert not verdict(solo, answer(("a", -0.1, "b", -3.0), ("5", -1.9, "del", -2.12)))  # changed by more than elsewhere
+    assert not verdict(solo, answer(("b", -3.0, "a", -0.1)), most=9)  # far less likely
+    assert not verdict(solo, answer(("a", -0.1, "b", -3.0), ("never", -2.1, "5", -2.1)))
+    assert not verdict(solo, answer(("5", -2.1, "del", -2.1), reasoning="another"))
+
+
+def test_how_much_the_gap_of_the_two_likeliest_changes():
+    solo = answer(("a", -0.1, "b", -3.0), ("c", -0.2, "d", -2.0), ("e", -0.1, "f", -3.0))
+    crowd = answer(("a", -0.1, "b", -3.1), ("c", -0.2, "never", -2.0), ("e", -0.2, "f", -2.7))
+    changes, parting = many_clients.differing(solo, crowd)
+    assert parting is None
+    assert [round(change, 6) for change in changes] == [0.1, 0.4]
