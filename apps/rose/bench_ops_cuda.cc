@@ -61,8 +61,9 @@ double seconds_of(const Stream& stream, const std::function<void()>& work) {
 template <class Work>
 double median_seconds(const Stream& stream, int runs, double warm_seconds, const Work& work) {
   double warm = 0;
-  do warm += seconds_of(stream, work);
-  while (warm < warm_seconds);
+  do {
+    warm += seconds_of(stream, work);
+  } while (warm < warm_seconds);
   std::vector<double> seconds;
   for (int i = 0; i < runs; ++i) seconds.push_back(seconds_of(stream, work));
   return spread_of(std::move(seconds)).median;

@@ -1,10 +1,10 @@
 #include "log_format.h"
 
+#include <fmt/chrono.h>
 #include <spdlog/formatter.h>
 
 #include <boost/json.hpp>
 #include <chrono>
-#include <ctime>
 #include <memory>
 
 #include "tokenizer/utf8.h"
@@ -12,23 +12,10 @@
 namespace rose {
 namespace {
 
-std::string valid_utf8(std::string_view bytes) {
-  std::string text;
-  Utf8Stream stream;
-  stream.feed(bytes, text);
-  stream.flush(text);
-  return text;
-}
-
 // UTC in milliseconds: collectors sort by it across time zones.
 std::string utc(std::chrono::system_clock::time_point time) {
-  const std::time_t seconds = std::chrono::system_clock::to_time_t(time);
   const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(time.time_since_epoch()).count() % 1000;
-  std::tm parts{};
-  gmtime_r(&seconds, &parts);
-  char text[32];
-  std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &parts);
-  return fmt::format("{}.{:03}Z", text, ms);
+  return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z", fmt::gmtime(std::chrono::system_clock::to_time_t(time)), ms);
 }
 
 class JsonFormatter : public spdlog::formatter {

@@ -362,7 +362,11 @@ void register_serve(CLI::App& app) {
       "Limits, timeouts and error texts follow OpenAI's API where it has them.");
   command->callback([options] {
     const bool json = options->log_format == "json";
-    json ? log_as_json() : log_as_text();
+    if (json) {
+      log_as_json();
+    } else {
+      log_as_text();
+    }
     try {
       if (const int code = run_serve(*options); code != 0) throw CLI::RuntimeError(code);
     } catch (const StartError& error) {

@@ -76,4 +76,12 @@ void Utf8Stream::flush(std::string& out) {
   held_.clear();
 }
 
+std::string valid_utf8(std::string_view bytes) {
+  std::string text;
+  Utf8Stream stream;
+  stream.feed(bytes, text);
+  stream.flush(text);
+  return text;
+}
+
 }  // namespace rose

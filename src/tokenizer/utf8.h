@@ -30,4 +30,7 @@ class Utf8Stream {
   std::string held_;
 };
 
+// All of `bytes` through such a stream.
+std::string valid_utf8(std::string_view bytes);
+
 }  // namespace rose

@@ -1,5 +1,6 @@
 """The crowd of tests/gpu/many_clients.py: on a CPU every answer is the solo one; what counts as a tie."""
 
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -27,7 +28,7 @@ def answer(*tokens, reasoning="r"):
 
 def verdict(solo, crowd, most=0.1):
     _, parting = many_clients.differing(solo, crowd)
-    return many_clients.is_tie(parting, most, 0.5)
+    return many_clients.is_tie(parting, most, 0.1)
 
 
 def test_only_tokens_that_are_nearly_as_likely_are_a_tie():
@@ -45,3 +46,15 @@ def test_how_much_the_gap_of_the_two_likeliest_changes():
     changes, parting = many_clients.differing(solo, crowd)
     assert parting is None
     assert [round(change, 6) for change in changes] == [0.1, 0.4]
+
+
+def test_a_reference_says_whether_tokens_tie():
+    solo = answer(("a", -0.1, "b", -3.0), ("c", -1.1, "d", -1.4))
+    crowd = answer(("a", -0.1, "b", -3.0), ("d", -1.2, "c", -1.3))
+    _, parting = many_clients.differing(solo, crowd)
+    assert not many_clients.is_tie(parting, 9, 0.1)  # by the solo run
+    near = answer(("a", -0.1, "b", -3.0), ("d", -1.20, "c", -1.25))
+    assert round(many_clients.exact_gap(near, solo, parting), 6) == 0.05
+    for other in (answer(("x", -0.1, "b", -3.0), ("d", -1.20, "c", -1.25)), answer(("a", -0.1, "b", -3.0))):
+        assert math.isnan(many_clients.exact_gap(other, solo, parting))  # said something else before, or less
+    assert not many_clients.is_tie({**parting, "gap": math.nan}, 9, 0.1)

@@ -3,9 +3,9 @@
 
 Every answer of the crowd is compared with its solo answer. Equal is the rule. Kernels' sums, and with MXFP4 experts the
 format of activations (bf16 up to eight rows a step, e4m3 beyond), depend on how many rows a step has; so two tokens that
-are nearly as likely may change places. How much that is, is measured: the gap between the log-probabilities of the two
-likeliest tokens of a position, solo and crowd, over all positions before answers part. Where they part, the gap may have
-changed by no more than the most elsewhere, and the solo run may not have been surer than --tie nats; else it fails.
+are nearly as likely may change places. Where answers part, both tokens must be as likely within --tie nats, by exact
+arithmetic if a reference is there (--save FILE on a CPU, then --reference FILE), else by the solo run; and the gap
+between them may have changed by no more than that of the two likeliest tokens does elsewhere. Else it fails.
 """
 
 import argparse
@@ -16,6 +16,7 @@ import random
 import sys
 import time
 import urllib.request
+from pathlib import Path
 
 WORDS = "amber birch cedar delta ember fjord grove heron inlet jasper kettle lagoon maple nectar ocean pebble".split()
 
@@ -67,11 +68,12 @@ def gap(entry: dict, first: str, second: str) -> float:
 def compare(solo: dict, crowd: dict) -> tuple[list[float], dict | None]:
     """Changes of the gap at the positions before both part; and where that is: tokens, solo gap, its change."""
     changes = []
-    for alone, other in zip(solo["logprobs"]["content"], crowd["logprobs"]["content"]):
+    for at, (alone, other) in enumerate(zip(solo["logprobs"]["content"], crowd["logprobs"]["content"])):
         first, second = alone["token"], other["token"]
         if first != second:
             solo_gap = gap(alone, first, second)
-            return changes, {"tokens": (first, second), "gap": solo_gap, "change": solo_gap - gap(other, first, second)}
+            change = solo_gap - gap(other, first, second)
+            return changes, {"at": at, "tokens": (first, second), "gap": solo_gap, "change": change}
         others = [entry["token"] for entry in alone["top_logprobs"] if entry["token"] != first]
         if others:
             changes.append(abs(gap(alone, first, others[0]) - gap(other, first, others[0])))
@@ -87,6 +89,14 @@ def differing(solo: dict, crowd: dict) -> tuple[list[float], dict | None]:
     return [change for change in changes if not math.isnan(change)], parting
 
 
+def exact_gap(reference: dict, solo: dict, parting: dict) -> float:
+    """The gap in the reference's run; NaN if that had said something else before."""
+    at, told = parting.get("at"), reference["logprobs"]["content"]
+    tokens = [[entry["token"] for entry in run["logprobs"]["content"][:at]] for run in (reference, solo)]
+    same = reference["message"].get("reasoning") == solo["message"].get("reasoning") and tokens[0] == tokens[1]
+    return abs(gap(told[at], *parting["tokens"])) if at is not None and same and at < len(told) else math.nan
+
+
 def is_tie(parting: dict, most: float, nats: float) -> bool:
     return parting["gap"] <= nats and parting["change"] <= most
 
@@ -95,13 +105,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("url")
     parser.add_argument("--clients", type=int, default=64)
-    parser.add_argument("--tie", type=float, default=0.5, help="nats (default 0.5)")
+    parser.add_argument("--tie", type=float, default=0.1, help="nats (default 0.1)")
+    parser.add_argument("--save", type=Path, help="write the solo answers, as a reference, and end")
+    parser.add_argument("--reference", type=Path, help="what --save wrote")
     options = parser.parse_args()
     numbers = range(options.clients)
     model = model_at(options.url)
     begin = time.monotonic()
     solo = [ask(options.url, model, n) for n in numbers]
     solo_s = time.monotonic() - begin
+    if options.save:
+        options.save.write_text(json.dumps(solo))
+        return 0
     begin = time.monotonic()
     with concurrent.futures.ThreadPoolExecutor(options.clients) as pool:
         crowd = list(pool.map(lambda n: ask(options.url, model, n), numbers))
@@ -114,7 +129,10 @@ def main() -> int:
         f"gap of the two likeliest tokens, solo against crowd, at {len(changes)} positions: changes by "
         f"{changes[len(changes) // 2]:.3f} nats in the median, {changes[-1]:.3f} at most"
     )
+    reference = json.loads(options.reference.read_text()) if options.reference else None
     for n, parting in partings.items():
+        if reference:
+            parting["gap"] = exact_gap(reference[n], solo[n], parting)
         print(f"  {question(n)}\n    alone: {text_of(solo[n])}\n    crowd: {text_of(crowd[n])}")
         verdict = "a tie" if is_tie(parting, changes[-1], options.tie) else "NO TIE"
         print(f"    {parting['tokens']}: gap {parting['gap']:.3f}, changed by {parting['change']:.3f}: {verdict}")

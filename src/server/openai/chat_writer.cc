@@ -16,14 +16,6 @@ json::Object usage_object(const Usage& usage) {
                       {"completion_tokens_details", json::Object{{"reasoning_tokens", usage.reasoning_tokens}}}};
 }
 
-std::string token_text(std::string_view bytes) {
-  std::string out;
-  Utf8Stream stream;
-  stream.feed(bytes, out);
-  stream.flush(out);
-  return out;
-}
-
 double logprob_value(float logprob) { return std::isfinite(logprob) ? static_cast<double>(logprob) : -9999.0; }
 
 namespace {
@@ -32,7 +24,7 @@ json::Object token_logprob(std::int32_t token, float logprob, const Tokenizer& t
   const std::string_view bytes = tokenizer.decode(token);
   json::Array numbers;
   for (const char c : bytes) numbers.emplace_back(static_cast<int>(static_cast<unsigned char>(c)));
-  return json::Object{{"token", token_text(bytes)}, {"logprob", logprob_value(logprob)}, {"bytes", std::move(numbers)}};
+  return json::Object{{"token", valid_utf8(bytes)}, {"logprob", logprob_value(logprob)}, {"bytes", std::move(numbers)}};
 }
 
 }  // namespace

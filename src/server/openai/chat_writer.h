@@ -21,10 +21,8 @@ struct Usage {
 };
 
 json::Object usage_object(const Usage& usage);
-
-// One entry of logprobs.content, and the texts that token ids stand for in it: bad UTF-8 as U+FFFD, `bytes` exact.
-std::string token_text(std::string_view bytes);
 double logprob_value(float logprob);  // JSON has no infinity: -9999 stands for it
+// One entry of logprobs.content: in the text bad UTF-8 is U+FFFD, `bytes` are exact.
 json::Object logprob_object(const LogprobEntry& entry, const Tokenizer& tokenizer);
 
 struct ChatWriterOptions {

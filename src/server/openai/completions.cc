@@ -96,10 +96,10 @@ class TextChoice {
     if (!logprobs_) return nullptr;
     json::Array tokens, own, top, offsets;
     for (const auto& [offset, entry] : entries_) {
-      tokens.emplace_back(token_text(tokenizer_.decode(entry.token)));
+      tokens.emplace_back(valid_utf8(tokenizer_.decode(entry.token)));
       own.emplace_back(logprob_value(entry.logprob));
       json::Object others;
-      for (const TokenLogprob& t : entry.top) others[token_text(tokenizer_.decode(t.token))] = logprob_value(t.logprob);
+      for (const TokenLogprob& t : entry.top) others[valid_utf8(tokenizer_.decode(t.token))] = logprob_value(t.logprob);
       top.emplace_back(std::move(others));
       offsets.emplace_back(offset);
     }
@@ -266,7 +266,7 @@ void completions(Service& service, http::Request request, std::shared_ptr<http::
   if (ids.empty()) {
     return reply->send(error_response({400, "Invalid 'prompt': it is empty.", "prompt", "invalid_value"}));
   }
-  const std::string echo = parsed->echo ? token_text(model->tokenizer->decode_all(ids)) : std::string();
+  const std::string echo = parsed->echo ? valid_utf8(model->tokenizer->decode_all(ids)) : std::string();
   Result<Request> engine = make_request(service, *model, parsed->sampling, std::move(ids), "prompt");
   if (!engine) return reply->send(error_response(engine.error()));
   std::vector<std::int32_t>& stops = engine->decoding.stop_tokens;

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "server/openai/errors.h"
+#include "tokenizer/utf8.h"
 
 namespace rose::openai {
 
@@ -79,7 +80,7 @@ void Generation::take_batch(const std::vector<TokenEvent>& events) {
   for (const TokenEvent& event : events) {
     if (event.finish == FinishReason::kFailed) {
       spdlog::error("request {} failed: {}", id_, event.error);
-      return fail({500, "The model could not finish this answer: " + token_text(event.error), "", "generation_failed"});
+      return fail({500, "The model could not finish this answer: " + valid_utf8(event.error), "", "generation_failed"});
     }
     if (event.finish == FinishReason::kTimeout) {
       return fail({504, "The request took longer than the server allows.", "", "request_timeout"});

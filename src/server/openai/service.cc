@@ -7,6 +7,7 @@
 #include <random>
 
 #include "base/random.h"
+#include "tokenizer/utf8.h"
 
 namespace rose::openai {
 namespace {
@@ -40,7 +41,7 @@ bool Service::serves(std::string_view name) const {
 
 RequestError Service::unknown_model(std::string_view name) const {
   return {404,
-          fmt::format("The model `{}` does not exist. Served here: {}.", token_text(name.substr(0, 128)),
+          fmt::format("The model `{}` does not exist. Served here: {}.", valid_utf8(name.substr(0, 128)),
                       fmt::join(options_.model_names, ", ")),
           "model", "model_not_found"};
 }

@@ -4,6 +4,7 @@
 
 #include "server/openai/errors.h"
 #include "server/openai/fields.h"
+#include "tokenizer/utf8.h"
 
 namespace rose::openai {
 namespace {
@@ -50,7 +51,7 @@ void tokenize(Service& service, http::Request request, std::shared_ptr<http::Rep
   const bool pieces = flag(*body, "with_pieces");
   json::Array tokens, strings;
   for (const TokenId id : *ids) {
-    const std::string text = token_text(model->tokenizer->decode(id));
+    const std::string text = valid_utf8(model->tokenizer->decode(id));
     tokens.push_back(pieces ? json::Value(json::Object{{"id", id}, {"piece", text}}) : json::Value(id));
     strings.emplace_back(text);
   }
@@ -80,7 +81,7 @@ void detokenize(Service& service, http::Request request, std::shared_ptr<http::R
     bytes += model->tokenizer->decode(static_cast<TokenId>(*id));
   }
   if (!fields.ok()) return reply->send(error_response(fields.error()));
-  const std::string text = token_text(bytes);
+  const std::string text = valid_utf8(bytes);
   reply->send({.body = json::serialize(json::Object{{"prompt", text}, {"content", text}})});
 }
 
