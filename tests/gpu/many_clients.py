@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """many_clients.py URL [--clients 64]: the same questions one after another and all at once, at temperature 0.
 
-Every answer of the crowd is compared with its solo answer. Equal is the rule. Kernels' sums, and with MXFP4 experts the
-format of activations (bf16 up to eight rows a step, e4m3 beyond), depend on how many rows a step has; so two tokens that
-are nearly as likely may change places. Where answers part, both tokens must be as likely within --tie nats, by exact
-arithmetic if a reference is there (--save FILE on a CPU, then --reference FILE), else by the solo run; and the gap
-between them may have changed by no more than that of the two likeliest tokens does elsewhere. Else it fails.
+Every answer of the crowd is compared with its solo answer. Equal is the rule. Kernels' sums, and with MXFP4 experts
+the format of activations (bf16 up to eight rows a step, e4m3 beyond), depend on how many rows a step has; so two
+tokens that are nearly as likely may change places. Where answers part, both tokens must be as likely within --tie
+nats, by exact arithmetic if a reference is there (--save FILE with the same options on a CPU, then --reference FILE),
+else by the solo run; and the gap between them may have changed by no more than that of the two likeliest tokens does
+elsewhere. Else it fails.
 """
 
 import argparse
